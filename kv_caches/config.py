@@ -1,0 +1,172 @@
+"""Which method runs at which budget, read once from the environment or given in code, and its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from . import registry
+from .errors import ConfigError, nearest
+
+FINGERPRINT_VERSION = "v1"
+DECODE_MODES = ("append", "evict")
+KNOWN_VARIABLES = {
+    "KV_CACHE_TYPE": "the method; 'none' is the full cache, unset leaves the model alone",
+    "PRUNE_RATIO": "share of the prompt's KV entries evicted, in [0, 1): 0.95 keeps 5 %",
+    "KV_RETENTION": "the same stated as the share kept, in (0, 1]",
+    "MODEL_TYPE": "a row of configs/models/*.yaml; checked against the loaded model",
+    "MAX_GENERATED_TOKENS": "cap on new tokens; the task's own limit still holds",
+    "KV_VARIANT": "variant of the method (paper, official, ...)",
+    "KV_DECODE": "append (default): generated tokens stay; evict: the method's own decode rule",
+    "KV_RECORDS_DIR": "folder of the per-sample records",
+    "KV_ALLOW_FAILURES": "1 lets a run with failed samples exit with status 0",
+}
+_CHECKED_PREFIXES = ("KV_", "PRUNE_")
+
+
+@dataclass(frozen=True)
+class KVConfig:
+    """One method at one budget.
+
+    Attributes:
+        method: registry name, any spelling. retention: share of prompt entries kept, in (0, 1].
+        variant: '' takes the method's default. decode: 'append' or 'evict'.
+        model_type: a row of configs/models, or None to infer. max_new_tokens: cap on new tokens, or None.
+
+    Raises:
+        ConfigError: any value that is not allowed.
+    """
+
+    method: str = "full"
+    retention: float = 1.0
+    variant: str = ""
+    decode: str = "append"
+    model_type: str | None = None
+    max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", registry.canonical(self.method))
+        object.__setattr__(self, "variant", self.variant or registry.variants(self.method)[0])
+        if not 0 < self.retention <= 1:
+            raise ConfigError(f"KV_RETENTION={self.retention:g} must be in (0, 1]: it is the share of entries kept")
+        if self.method == "full" and self.retention != 1:
+            raise ConfigError(
+                f"KV_CACHE_TYPE=none keeps every entry, but the ratio given keeps {_percent(self.retention)}: "
+                "unset PRUNE_RATIO and KV_RETENTION, or choose a method"
+            )
+        if self.decode not in DECODE_MODES:
+            raise ConfigError(
+                f"KV_DECODE={self.decode!r} is not allowed; allowed: {', '.join(DECODE_MODES)}."
+                f"{nearest(self.decode, DECODE_MODES)}"
+            )
+        method = registry.build(self.method, self.variant)
+        if self.decode == "evict" and method.decode_rule is None:
+            raise ConfigError(
+                f"KV_DECODE=evict: {self.method} (variant {self.variant}) has no decode rule; use KV_DECODE=append"
+            )
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> KVConfig | None:
+        """Read the configuration; None when KV_CACHE_TYPE is unset, which leaves the model as it is.
+
+        Raises:
+            ConfigError: an unknown variable, a value that is not allowed, or settings that contradict each other.
+        """
+        _check_names(env)
+        retention = _retention(env)
+        if "KV_CACHE_TYPE" not in env:
+            for name in ("PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE"):
+                if name in env:
+                    raise ConfigError(f"{name}={env[name]!r} is set but KV_CACHE_TYPE is not: name the method or unset it")
+            return None
+        method = registry.canonical(env["KV_CACHE_TYPE"])
+        if retention is None and method != "full":
+            raise ConfigError(
+                f"KV_CACHE_TYPE={env['KV_CACHE_TYPE']!r} needs a ratio: set PRUNE_RATIO (share evicted, 0.95 keeps 5 %) "
+                "or KV_RETENTION (share kept)"
+            )
+        return cls(
+            method=method,
+            retention=1.0 if retention is None else retention,
+            variant=env.get("KV_VARIANT", ""),
+            decode=env.get("KV_DECODE", "append"),
+            model_type=env.get("MODEL_TYPE"),
+            max_new_tokens=max_generated_tokens(env),
+        )
+
+    def fingerprint(self, **extra: Any) -> str:
+        """Versioned hash of everything that can change an answer.
+
+        Args:
+            extra: what the caller knows besides: checkpoint, revision, wrapper kind, precision, image limits, ...
+        """
+        own = {k: v for k, v in asdict(self).items() if k != "model_type"}
+        text = json.dumps({"config": own, "extra": extra}, sort_keys=True, default=str)
+        return f"{FINGERPRINT_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def describe(self) -> str:
+        """One line in words: what is kept."""
+        if self.method == "full":
+            return "KV cache: full, every entry of the prompt is kept"
+        return (
+            f"KV cache: {self.method} ({self.variant}) keeps {_percent(self.retention)} of the prompt's entries "
+            f"and evicts {_percent(1 - self.retention)} (PRUNE_RATIO={1 - self.retention:.6g}); "
+            f"generated tokens: {self.decode}"
+        )
+
+
+def max_generated_tokens(env: Mapping[str, str] = os.environ) -> int | None:
+    """MAX_GENERATED_TOKENS as a positive integer, or None when unset."""
+    text = env.get("MAX_GENERATED_TOKENS")
+    if text is None:
+        return None
+    if not text.strip().isdigit() or int(text) < 1:
+        raise ConfigError(f"MAX_GENERATED_TOKENS={text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g} %"
+
+
+def _check_names(env: Mapping[str, str]) -> None:
+    for name in env:
+        if name.startswith(_CHECKED_PREFIXES) and name not in KNOWN_VARIABLES:
+            raise ConfigError(
+                f"{name} is not a variable of this project; known: {', '.join(KNOWN_VARIABLES)}."
+                f"{nearest(name, KNOWN_VARIABLES)}"
+            )
+
+
+def _share(name: str, text: str) -> Decimal:
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        value = Decimal("nan")
+    evicted = name == "PRUNE_RATIO"
+    meaning = "the share evicted, in [0, 1)" if evicted else "the share kept, in (0, 1]"
+    if not value.is_finite():
+        raise ConfigError(f"{name}={text!r} is not a number; it is {meaning}, e.g. {name}={'0.95' if evicted else '0.05'}")
+    if not (0 <= value < 1 if evicted else 0 < value <= 1):
+        hint = f" For {value.normalize():f} % write {name}={(value / 100).normalize():f}." if 1 < value < 100 else ""
+        hint = " Evicting everything leaves nothing to attend to." if evicted and value == 1 else hint
+        raise ConfigError(f"{name}={text} is out of range: it is {meaning}.{hint}")
+    return value
+
+
+def _retention(env: Mapping[str, str]) -> float | None:
+    """Share kept from PRUNE_RATIO and KV_RETENTION, exact in decimal; None when neither is set."""
+    kept = {n: _share(n, env[n]) for n in ("PRUNE_RATIO", "KV_RETENTION") if n in env}
+    if "PRUNE_RATIO" in kept:
+        kept["PRUNE_RATIO"] = 1 - kept["PRUNE_RATIO"]
+    if len(set(kept.values())) > 1:
+        raise ConfigError(
+            f"PRUNE_RATIO={env['PRUNE_RATIO']} keeps {_percent(float(kept['PRUNE_RATIO']))} but "
+            f"KV_RETENTION={env['KV_RETENTION']} keeps {_percent(float(kept['KV_RETENTION']))}: set only one of them"
+        )
+    return float(next(iter(kept.values()))) if kept else None

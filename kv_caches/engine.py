@@ -1,0 +1,226 @@
+"""attach(): evict from a stock transformers model's KV cache between its prefill and its first decode step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import DynamicCache
+
+from . import kernels, registry
+from .attention import LayerView, newest_row
+from .cache import EMPTY, EvictingLayer
+from .config import KVConfig
+from .errors import UnsupportedError
+from .method import Selection
+from .models import check_model_type
+from .prompt import split_batch, vision_token_ids
+from .records import eviction_record
+from .statistics import PrefillStats
+
+
+def attach(model: nn.Module, config: KVConfig) -> Attachment:
+    """Make ``model`` evict as ``config`` says, in ``generate`` and in plain forward calls with a cache.
+
+    Use it as a context manager, or keep the result and call ``detach()``. The model's kernel, weights and code are not
+    touched; detaching restores it exactly.
+
+    Raises:
+        ConfigError: ``config.model_type`` contradicts the model.
+        UnsupportedError: a model entries cannot be evicted from, or one that is attached already.
+    """
+    return Attachment(model, config)
+
+
+class Attachment:
+    """A model with eviction switched on. See :func:`attach`.
+
+    Attributes:
+        kept: per sample of the last prefill, ``[layer][set]`` ascending true positions that stayed.
+    """
+
+    def __init__(self, model: nn.Module, config: KVConfig):
+        check_model_type(config.model_type, model.config)
+        self.config = config
+        self.method = registry.build(config.method, config.variant)
+        self.kept: list[list[list[Tensor]]] = []
+        self._records: list[dict[str, Any]] = []
+        self._cache: Any = None
+        self._stats: list[PrefillStats] | None = None
+        self._plain = False
+        self._inputs: dict[int, tuple[Tensor, Any]] = {}
+        self._vision_ids = vision_token_ids(model.config)
+        self._cache_name = kernels.cache_argument(model)
+        self._modules = kernels.attention_modules(model)
+        if any(module in kernels.HANDLERS for module in self._modules):
+            raise UnsupportedError(f"{type(model).__name__} is attached already; detach it first")
+        self._install(model)
+
+    def _install(self, model: nn.Module) -> None:
+        configs = {id(c): c for c in [self._modules[0].config, model.get_decoder().config]}
+        self._configs = [(c, c._attn_implementation) for c in configs.values()]
+        names = {base: kernels.register(base) for _, base in self._configs}
+        for module in self._modules:
+            kernels.HANDLERS[module] = self
+        for config, base in self._configs:
+            config._attn_implementation = names[base]
+        self._hooks = [
+            model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
+            model.register_forward_hook(self._after, always_call=True),
+        ]
+        if any(getattr(s, "module_inputs", False) for s in self.method.needs):
+            self._hooks += [m.register_forward_pre_hook(self._capture, with_kwargs=True) for m in self._modules]
+
+    def detach(self) -> None:
+        """Restore the model. Safe to call twice."""
+        for hook in self._hooks:
+            hook.remove()
+        for config, base in self._configs:
+            config._attn_implementation = base
+        for module in self._modules:
+            kernels.HANDLERS.pop(module, None)
+        self._hooks, self._configs = [], []
+        self._cache = self._stats = None
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.detach()
+
+    def take_records(self) -> list[dict[str, Any]]:
+        """Records of every sample prefilled since the last call, in order, and forget them."""
+        records, self._records = self._records, []
+        return records
+
+    def _before(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Start of a forward call: a prompt (empty cache) or one decode step."""
+        self._cache, self._stats, self._inputs = None, None, {}
+        self._plain = kwargs.get("use_cache") is False
+        if self._plain:
+            return args, kwargs
+        cache = kwargs.get(self._cache_name)
+        if cache is None:
+            cache = kwargs[self._cache_name] = DynamicCache()
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        if cache.get_seq_length() == 0:
+            self._begin_prompt(cache, ids, kwargs.get("attention_mask"))
+        elif not all(isinstance(layer, EvictingLayer) for layer in cache.layers):
+            raise UnsupportedError("this cache was filled while the model was not attached; start from an empty one")
+        elif ids is not None and ids.shape[1] != 1:
+            raise UnsupportedError(
+                f"{ids.shape[1]} tokens after the prompt in one call: only one per step is supported "
+                "(no chunked prefill, assisted decoding or second turn on an evicted cache)"
+            )
+        self._cache = cache
+        return args, kwargs
+
+    def _begin_prompt(self, cache: Any, ids: Tensor | None, mask: Tensor | None) -> None:
+        if ids is None:
+            raise UnsupportedError("input_ids are needed to tell vision from text; inputs_embeds alone do not say")
+        if mask is not None and mask.dim() != 2:
+            raise UnsupportedError(f"attention_mask must be (batch, tokens), not {mask.dim()}-dimensional")
+        prompts = split_batch(ids, mask, self._vision_ids)
+        offsets = torch.tensor([ids.shape[1] - prompt.length for prompt in prompts])
+        kernels.adopt(cache, [EvictingLayer(offsets) for _ in self._modules])
+        self._stats = [PrefillStats(prompt, len(self._modules)) for prompt in prompts]
+
+    def _capture(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        if self._stats is not None:
+            hidden = kwargs.get("hidden_states", args[0] if args else None)
+            self._inputs[module.layer_idx] = (hidden, kwargs.get("position_embeddings"))  # type: ignore[index]
+
+    def attention(self, call: Callable, module: nn.Module, query, key, value, mask, kwargs: dict[str, Any]):
+        """One layer's attention: the model's own kernel, then statistics (prompt) or the decode rule (one token)."""
+        if self._plain:
+            return call(query, key, value, mask, **kwargs)
+        if self._cache is None:
+            raise UnsupportedError("the attached model must be called itself, not one of its parts")
+        if self._stats is not None:
+            output = call(query, key, value, mask, **kwargs)
+            self._collect(module, query, key, value, kwargs)
+            return output
+        layer = self._cache.layers[module.layer_idx]
+        valid = layer.valid(kwargs.get("sliding_window"))
+        if valid is None:
+            output = call(query, key, value, None, **kwargs)
+        else:
+            output = kernels.call_with_validity(call, module, query, key, value, valid, kwargs)
+        if layer.rules is not None:
+            self._evict_step(layer, module, query, kwargs.get("sliding_window"))
+        return output
+
+    def _collect(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> None:
+        index, width = int(module.layer_idx), key.shape[2]  # type: ignore[arg-type]
+        hidden, rotary = self._inputs.pop(index, (None, None))
+        for row, stats in enumerate(self._stats or []):
+            real = slice(width - stats.prompt.length, width)
+            view = LayerView(
+                query[row, :, real],
+                key[row, :, real],
+                value[row, :, real],
+                stats.prompt,
+                kwargs.get("scaling") or query.shape[-1] ** -0.5,
+                kwargs.get("sliding_window"),
+                module,
+                None if hidden is None else hidden[row, real],
+                None if rotary is None else tuple(r[row if r.shape[0] > 1 else 0, real] for r in rotary),  # type: ignore[arg-type]
+            )
+            stats.collect(index, view, self.method.needs)
+
+    def _after(self, model: nn.Module, args: tuple, output: Any) -> None:
+        """End of a forward call; ``output`` is None when it raised."""
+        cache, stats = self._cache, self._stats
+        self._cache = self._stats = None
+        if output is None or stats is None:
+            return
+        selections = [self.method.select(sample, self.config.retention) for sample in stats]
+        self._evict_prompt(cache.layers, stats, selections)
+        self.kept = [selection.kept for selection in selections]
+        for sample, selection in zip(stats, selections):
+            self._records.append(
+                eviction_record(self.config, sample.prompt, selection, cache.layers, cache.layers[0].keys.shape[1])
+            )
+
+    def _evict_prompt(self, layers: list[EvictingLayer], stats: list[PrefillStats], selections: list[Selection]) -> None:
+        offsets = layers[0].offsets.tolist()
+        rule = self.method.decode_rule if self.config.decode == "evict" else None
+        for index, layer in enumerate(layers):
+            layer.keep([[kept + off for kept in s.kept[index]] for s, off in zip(selections, offsets)])
+            if rule is not None:
+                layer.rules = [
+                    None if s.official_broke else rule.begin(sample, index, s.kept[index], self.config.retention)
+                    for sample, s in zip(stats, selections)
+                ]
+
+    def _evict_step(self, layer: EvictingLayer, module: nn.Module, query: Tensor, window: int | None) -> None:
+        slots, changed = [], False
+        for row, state in enumerate(layer.rules or []):
+            sets = [(line != EMPTY).nonzero().flatten() for line in layer.positions[row]]
+            leaving = None
+            if state is not None and self.method.decode_rule is not None:
+                rows = self._newest_rows(layer, row, sets, query[row, :, 0], module.scaling, window)
+                leaving = self.method.decode_rule.evict(state, rows)
+            if leaving is not None:
+                sets, changed = [old[keep.to(old.device)] for old, keep in zip(sets, leaving)], True
+            slots.append(sets)
+        if changed:
+            layer.keep(slots)
+
+    @staticmethod
+    def _newest_rows(layer: EvictingLayer, row: int, sets: list[Tensor], query: Tensor, scaling: Any, window: int | None):
+        """The newest query's attention per set of slots: [(H, S)] when heads share one set, else G x (H / G, S)."""
+        kv_heads, valid = layer.keys.shape[1], layer.valid(window)
+        per_set = kv_heads // len(sets)
+        queries = query.view(len(sets), -1, query.shape[-1])
+        return [
+            newest_row(
+                queries[i],
+                layer.keys[row, i * per_set : (i + 1) * per_set, index],
+                scaling,
+                None if valid is None else valid[row, i, index],
+            )
+            for i, index in enumerate(sets)
+        ]

@@ -1,0 +1,122 @@
+"""The one pair of attention and mask functions registered with transformers, over whatever kernel the model uses.
+
+Registering only the attention function would silently drop padding, so both go in under one name. Everything that
+depends on the transformers version lives in this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.cache_utils import DynamicCache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .errors import UnsupportedError
+
+PREFIX = "kv_"
+EVICTABLE_LAYER_TYPES = {"full_attention", "sliding_attention"}
+#: attention module -> the attachment that handles its calls
+HANDLERS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+
+
+def register(base: str) -> str:
+    """Register our pair over kernel ``base`` ('sdpa', 'eager', 'flash_attention_2', ...); returns the pair's name."""
+    if base != "eager" and base not in ALL_ATTENTION_FUNCTIONS:
+        raise UnsupportedError(f"attn_implementation={base!r} is not known to transformers")
+    if base not in ALL_MASK_ATTENTION_FUNCTIONS:
+        raise UnsupportedError(f"attn_implementation={base!r} has no mask function, so padding cannot be respected")
+    name = PREFIX + base
+    AttentionInterface.register(name, partial(_attend, base))
+    AttentionMaskInterface.register(name, partial(_mask, base))
+    return name
+
+
+def _attend(base: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any):
+    handler = HANDLERS.get(module)
+    if handler is None:
+        raise UnsupportedError(f"{type(module).__name__} uses the eviction kernel but its model is not attached")
+    return handler.attention(partial(_call, base, module), module, query, key, value, mask, kwargs)
+
+
+def _mask(base: str, *args: Any, **kwargs: Any) -> Any:
+    # One query: the layer's own validity decides, and no prompt of one token has padding.
+    if kwargs.get("q_length") == 1:
+        return None
+    return ALL_MASK_ATTENTION_FUNCTIONS[base](*args, **kwargs)
+
+
+def _call(base: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any):
+    """The model's own kernel."""
+    if base == "eager":
+        eager = sys.modules[type(module).__module__].eager_attention_forward
+        return eager(module, query, key, value, mask, **kwargs)
+    function = ALL_ATTENTION_FUNCTIONS[base]
+    if "flash" not in base:
+        return function(module, query, key, value, mask, **kwargs)
+    config, name = module.config, module.config._attn_implementation
+    config._attn_implementation = base  # flash kernels are looked up by the name in the config
+    try:
+        return function(module, query, key, value, mask, **kwargs)
+    finally:
+        config._attn_implementation = name
+
+
+def call_with_validity(call: Callable, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, valid: Tensor, kwargs):
+    """Attend from one query to the valid slots only; ``valid`` is (B, P, S) bool with P = 1 or the number of KV heads."""
+    if valid.shape[1] > 1:
+        valid = valid.repeat_interleave(query.shape[1] // valid.shape[1], dim=1)
+    mask = valid[:, :, None]  # (B, 1 or H, 1, S)
+    base = call.args[0]  # type: ignore[attr-defined]
+    if base == "eager":
+        mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(~mask, torch.finfo(query.dtype).min)
+        return call(query, key, value, mask, **kwargs)
+    return _call("sdpa", module, query, key, value, mask, **kwargs)
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The decoder's attention modules in layer order.
+
+    Raises:
+        UnsupportedError: layers of a type that entries cannot be evicted from.
+    """
+    text_config = model.config.get_text_config(decoder=True)
+    types = set(getattr(text_config, "layer_types", None) or []) - EVICTABLE_LAYER_TYPES
+    if types:
+        raise UnsupportedError(f"{type(model).__name__} has layers of type {', '.join(sorted(types))}: not evictable")
+    found = {
+        m.layer_idx: m
+        for m in model.get_decoder().modules()
+        if isinstance(getattr(m, "layer_idx", None), int) and hasattr(m, "q_proj") and hasattr(m, "scaling")
+    }
+    if sorted(found) != list(range(text_config.num_hidden_layers)):
+        raise UnsupportedError(f"{type(model).__name__}: cannot find one attention module per decoder layer")
+    return [found[i] for i in sorted(found)]
+
+
+def cache_argument(model: nn.Module) -> str:
+    """Name of the cache argument of ``model.forward``: 'cache', or 'past_key_values' before transformers 5.2x."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def adopt(cache: Any, layers: list) -> None:
+    """Replace the layers of an empty stock cache in place, so that ``generate`` keeps its own reference to it.
+
+    Raises:
+        UnsupportedError: a static, quantized, offloaded or foreign cache.
+    """
+    if type(cache) is not DynamicCache or cache.offloading:
+        raise UnsupportedError(
+            f"{type(cache).__name__}{' with offloading' if getattr(cache, 'offloading', False) else ''} cannot be evicted "
+            "from; leave cache_implementation unset"
+        )
+    cache.layers = layers
+    cache.layer_class_to_replicate = None

@@ -1,0 +1,81 @@
+"""A method is data plus up to four small parts: needs, budget, scorer, retention (and a decode rule)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .budgets import Budget
+from .retention import Retention
+from .statistics import PrefillStats, Statistic
+
+
+class Scorer(Protocol):
+    """How important every prompt position is."""
+
+    def score(self, stats: PrefillStats, layer: int) -> Tensor:
+        """(S, N) float32, higher stays; S = 1 when all KV heads share one set, else the number of KV heads."""
+        ...
+
+
+class DecodeRule(Protocol):
+    """What leaves the cache while decoding. Called once per layer, sample and step."""
+
+    def begin(self, stats: PrefillStats, layer: int, kept: list[Tensor], retention: float) -> Any:
+        """State of one layer right after the prompt's eviction."""
+        ...
+
+    def evict(self, state: Any, attention: list[Tensor]) -> list[Tensor] | None:
+        """Slots that stay after this step, one ascending tensor per set, or None when nothing leaves.
+
+        Args:
+            attention: the newest query's float32 attention over the slots, the new token last: one (H, S) tensor when
+                all heads share a set, else one (H / G, S) tensor per KV head.
+        """
+        ...
+
+
+@dataclass
+class Selection:
+    """What one prompt keeps: ``kept[layer][set]`` ascending positions.
+
+    ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache.
+    """
+
+    kept: list[list[Tensor]]
+    official_broke: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """One eviction method in one variant.
+
+    Attributes:
+        name: registry name. paper: short citation. variant: 'paper', 'official', ...
+        needs: prefill statistics. budget, scorer, retention: see the protocols.
+        decode_rule: the method's own decode-time eviction, used with KV_DECODE=evict only.
+        exact_budget: False for official variants that miss floor(r N L).
+    """
+
+    name: str
+    paper: str
+    budget: Budget
+    scorer: Scorer
+    retention: Retention
+    variant: str = "paper"
+    needs: frozenset[Statistic] = field(default_factory=frozenset)
+    decode_rule: DecodeRule | None = None
+    exact_budget: bool = True
+
+    def select(self, stats: PrefillStats, retention: float) -> Selection:
+        """Kept positions of every layer for one prompt at retention ``retention`` (share kept)."""
+        budgets = self.budget.allocate(stats, retention)
+        return Selection([self._keep(stats, layer, budget) for layer, budget in enumerate(budgets)])
+
+    def _keep(self, stats: PrefillStats, layer: int, budget: int) -> list[Tensor]:
+        if budget >= stats.prompt.length:
+            return [torch.arange(stats.prompt.length)]
+        return self.retention.keep(self.scorer.score(stats, layer), budget, stats.prompt)

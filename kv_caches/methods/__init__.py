@@ -1,0 +1,1 @@
+"""One file per published method; each reads like its paper's section."""

@@ -1,0 +1,60 @@
+"""MODEL_TYPE rows (configs/models/*.yaml) and the check that a row fits the loaded model."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConfigError, nearest
+
+FOLDER = Path(__file__).resolve().parents[1] / "configs" / "models"
+
+
+@cache
+def model_rows() -> dict[str, dict[str, Any]]:
+    """Every row: name -> {checkpoint, wrapper, model_type, hidden_size, layers}."""
+    rows: dict[str, dict[str, Any]] = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        rows |= yaml.safe_load(path.read_text())
+    if not rows:
+        raise ConfigError(f"no model rows in {FOLDER}: install with `pip install -e .` from a clone")
+    return rows
+
+
+def model_row(model_type: str) -> dict[str, Any]:
+    """The row of one MODEL_TYPE.
+
+    Raises:
+        ConfigError: no such row, with the nearest match.
+    """
+    rows = model_rows()
+    if model_type not in rows:
+        raise ConfigError(
+            f"MODEL_TYPE={model_type!r} is not a row of configs/models; allowed: {', '.join(sorted(rows))}."
+            f"{nearest(model_type, rows)}"
+        )
+    return rows[model_type]
+
+
+def check_model_type(model_type: str | None, config: Any) -> None:
+    """Compare a row with a model's config (a transformers PreTrainedConfig).
+
+    Raises:
+        ConfigError: the row describes another model.
+    """
+    if model_type is None:
+        return
+    row, text = model_row(model_type), config.get_text_config(decoder=True)
+    loaded = {
+        "model_type": config.model_type,
+        "hidden_size": text.hidden_size,
+        "layers": text.num_hidden_layers,
+    }
+    wrong = [f"{key} {loaded[key]} (expected {row[key]})" for key in loaded if row[key] != loaded[key]]
+    if wrong:
+        fitting = [n for n, r in model_rows().items() if all(r[k] == v for k, v in loaded.items())]
+        advice = f"use {' or '.join(fitting)}" if fitting else "unset it"
+        raise ConfigError(f"MODEL_TYPE={model_type!r} contradicts the loaded model: {', '.join(wrong)}; {advice}")

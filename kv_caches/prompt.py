@@ -1,0 +1,76 @@
+"""Which prompt positions are vision and which are text, read from the token ids of one sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+_VISION_ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """Token roles of one unpadded prompt.
+
+    Attributes:
+        is_vision: (N,) bool on the CPU. Image and video placeholders are vision, newline tokens that the processor
+            expands under the image id included; everything else (markers, timestamps, question) is text.
+    """
+
+    is_vision: Tensor
+
+    @property
+    def length(self) -> int:
+        """N, the number of prompt tokens."""
+        return self.is_vision.shape[0]
+
+    @cached_property
+    def vision(self) -> Tensor:
+        """(N_v,) positions of vision tokens, ascending."""
+        return self.is_vision.nonzero().flatten()
+
+    @cached_property
+    def text(self) -> Tensor:
+        """(N_t,) positions of text tokens, ascending."""
+        return (~self.is_vision).nonzero().flatten()
+
+    @property
+    def official_block(self) -> tuple[int, int]:
+        """The block [start, stop) that the released TGV-KV code takes for vision: first vision token + their count.
+
+        Right for one contiguous image only. Source: Danielement321/TGV-KV kv_caches/tgv_kv.py.
+        """
+        start = int(self.vision[0])
+        return start, start + self.vision.numel()
+
+
+def vision_token_ids(config) -> tuple[int, ...]:
+    """Image and video placeholder ids named by a model's config (empty for a text-only model)."""
+    ids = (getattr(config, name, None) for name in _VISION_ID_NAMES)
+    return tuple(sorted({int(i) for i in ids if i is not None}))
+
+
+def split_batch(input_ids: Tensor, attention_mask: Tensor | None, vision_ids: tuple[int, ...]) -> list[Prompt]:
+    """Token roles of every sample of a left-padded batch.
+
+    Args:
+        input_ids: (B, N) token ids, placeholders expanded.
+        attention_mask: (B, N) with 0 on padding, or None when nothing is padded.
+
+    Raises:
+        ValueError: padding that is not on the left, or a sample without any token.
+    """
+    ids = input_ids.detach().cpu()
+    is_vision = torch.isin(ids, torch.tensor(vision_ids, dtype=ids.dtype))
+    if attention_mask is None:
+        return [Prompt(row) for row in is_vision]
+    real = attention_mask.detach().cpu().bool()
+    lengths = real.sum(-1)
+    if (lengths == 0).any():
+        raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} of the batch has no token")
+    if not all(bool(row[real.shape[1] - int(n) :].all()) for row, n in zip(real, lengths)):
+        raise ValueError("padding must be on the left: set the processor's padding_side to 'left'")
+    return [Prompt(row[-int(n) :]) for row, n in zip(is_vision, lengths)]

@@ -1,0 +1,44 @@
+"""Proof of eviction: what one sample's cache held before and after, in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cache import EvictingLayer
+from .config import KVConfig
+from .method import Selection
+from .prompt import Prompt
+
+
+def eviction_record(
+    config: KVConfig, prompt: Prompt, selection: Selection, layers: list[EvictingLayer], kv_heads: int
+) -> dict[str, Any]:
+    """One sample's record after eviction.
+
+    Bytes: ``kv_bytes_full`` is the prompt's K and V before eviction, ``kv_bytes_kept`` the entries that stayed,
+    ``kv_bytes_allocated`` this sample's share of the storage that really exists (padding to the longest row included).
+    """
+    text, vision = [], []
+    for sets in selection.kept:
+        seen = [float(prompt.is_vision[kept.cpu()].sum()) for kept in sets]
+        vision.append(sum(seen) / len(sets))
+        text.append(sum(kept.numel() for kept in sets) / len(sets) - vision[-1])
+    kept, full = sum(text) + sum(vision), prompt.length * len(layers)
+    entry = 2 * kv_heads * layers[0].keys.shape[-1] * layers[0].keys.element_size()  # bytes of one position
+    storage = sum(layer.keys.untyped_storage().nbytes() + layer.values.untyped_storage().nbytes() for layer in layers)
+    return {
+        "method": config.method,
+        "variant": config.variant,
+        "decode": config.decode,
+        "prompt_tokens": prompt.length,
+        "text_tokens": prompt.text.numel(),
+        "vision_tokens": prompt.vision.numel(),
+        "kept_text": text,
+        "kept_vision": vision,
+        "retention_nominal": config.retention,
+        "retention_achieved": kept / full,
+        "kv_bytes_full": full * entry,
+        "kv_bytes_kept": round(kept * entry),
+        "kv_bytes_allocated": storage // layers[0].keys.shape[0],
+        "official_broke": selection.official_broke,
+    }

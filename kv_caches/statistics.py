@@ -1,0 +1,128 @@
+"""What a method may ask the prefill for. Each statistic reduces attention rows of one layer to O(N) numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .attention import LayerView
+from .prompt import Prompt
+
+
+class Statistic(Protocol):
+    """Something measured once per layer and sample while the prompt is prefilled; hashable, so methods share it."""
+
+    name: str
+
+    def collect(self, layer: LayerView) -> Any:
+        """Measure one layer. Must not keep references to the layer's keys, queries or values."""
+        ...
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """Attention every key receives, summed over all N query rows: (H, N) float32, per query head."""
+
+    name: str = "column sums"
+
+    def collect(self, layer: LayerView) -> Tensor:
+        total = torch.zeros(layer.heads, layer.length, device=layer.keys.device)
+        for _, rows in layer.blocks(torch.arange(layer.length)):
+            total[:, : rows.shape[-1]] += rows.sum(1)
+        return total
+
+
+@dataclass(frozen=True)
+class LastRow:
+    """Attention row of the last prompt token: (H, N) float32."""
+
+    name: str = "last row"
+
+    def collect(self, layer: LayerView) -> Tensor:
+        return layer.rows(torch.tensor([layer.length - 1]))[:, 0]
+
+
+class Grounding(NamedTuple):
+    """Head-mean attention paid by a group of text rows R, reduced to the key axis.
+
+    Attributes:
+        received: (N,) sum over R of the head-mean attention each key gets.
+        weighted: (N,) the same sum with each row i in R weighted by its dominance
+            (the mean attention it gets from the rows of R that can see it).
+        weight: () sum of the weights.
+    """
+
+    received: Tensor
+    weighted: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class TextGrounding:
+    """Text rows only: what text looks at (TV and TT blocks of the head-mean attention map). See :class:`Grounding`.
+
+    Attributes:
+        after_block: False takes every text token as a row (the paper); True takes the tokens behind
+            the released code's vision block, which are text for one contiguous image only.
+    """
+
+    after_block: bool = False
+    name: str = "text rows"
+
+    def rows(self, prompt: Prompt) -> Tensor:
+        """Positions of the text rows, ascending."""
+        if not self.after_block:
+            return prompt.text
+        return torch.arange(prompt.official_block[1], prompt.length)
+
+    def collect(self, layer: LayerView) -> Grounding | None:
+        if self.after_block and not layer.prompt.vision.numel():
+            return None
+        index = self.rows(layer.prompt).to(layer.keys.device)
+        received = torch.zeros(layer.length, device=layer.keys.device)
+        weighted = torch.zeros_like(received)
+        if not index.numel():
+            return Grounding(received, weighted, received.sum())
+        means = received[None]
+        for means in self._head_means(layer, index):
+            received[: means.shape[-1]] += means.sum(0)
+        seen_by = index.numel() - torch.arange(index.numel(), device=index.device)
+        weights = received[index] / seen_by  # omega: mean over the rows of R that can see row a
+        one_block = means.shape[0] == index.numel()
+        done = 0
+        for mean in [means] if one_block else self._head_means(layer, index):
+            weighted[: mean.shape[-1]] += weights[done : done + mean.shape[0]] @ mean
+            done += mean.shape[0]
+        return Grounding(received, weighted, weights.sum())
+
+    @staticmethod
+    def _head_means(layer: LayerView, index: Tensor) -> Iterator[Tensor]:
+        for _, rows in layer.blocks(index):
+            yield rows.mean(0)  # (r, M)
+
+
+class PrefillStats:
+    """Everything collected for one sample: the prompt's roles and one dict of statistics per layer."""
+
+    def __init__(self, prompt: Prompt, n_layers: int):
+        self.prompt = prompt
+        self.kv_heads = 0
+        self._layers: list[dict[Statistic, Any]] = [{} for _ in range(n_layers)]
+
+    @property
+    def n_layers(self) -> int:
+        """L, the number of decoder layers."""
+        return len(self._layers)
+
+    def collect(self, index: int, layer: LayerView, needs: frozenset[Statistic]) -> None:
+        """Measure ``needs`` on one layer."""
+        self.kv_heads = layer.kv_heads
+        self._layers[index] = {statistic: statistic.collect(layer) for statistic in needs}
+
+    def get(self, statistic: Statistic, layer: int) -> Any:
+        """The statistic of one layer; KeyError when the method did not list it in ``needs``."""
+        return self._layers[layer][statistic]
