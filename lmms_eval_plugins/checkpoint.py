@@ -1,0 +1,76 @@
+"""Finding a checkpoint and telling it apart from others, without loading weights."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from transformers import AutoConfig
+
+from kv_caches import ConfigError
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_SMALL = 1 << 20
+
+
+def locate(pretrained: Any, revision: str) -> str:
+    """The folder or hub id to load from.
+
+    Raises:
+        ConfigError: there is no such folder, it is no checkpoint, or the hub id is not at hand offline.
+    """
+    if not pretrained:
+        raise ConfigError("--model_args has no pretrained=; name a checkpoint folder or a hub id")
+    name = str(pretrained)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"pretrained={name}: the folder has no config.json, so it is no checkpoint")
+        return str(folder)
+    if not _HUB_ID.fullmatch(name) or name.startswith("."):
+        raise ConfigError(f"pretrained={name}: there is no such folder")
+    if huggingface_hub.constants.HF_HUB_OFFLINE and not _cached(name, revision):
+        raise ConfigError(
+            f"pretrained={name}: no such folder, and no such model in the Hugging Face cache (offline: HF_HUB_OFFLINE=1)"
+        )
+    return name
+
+
+def _cached(name: str, revision: str) -> bool:
+    return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision), str)
+
+
+def load_config(pretrained: str, revision: str, trust_remote_code: bool) -> Any:
+    """The checkpoint's transformers configuration.
+
+    Raises:
+        ConfigError: it cannot be read or fetched.
+    """
+    try:
+        return AutoConfig.from_pretrained(pretrained, revision=revision, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"pretrained={pretrained}: its configuration cannot be read: {reason}") from error
+
+
+def identity(pretrained: str, hf_config: Any) -> str:
+    """What is in the checkpoint: the hub commit, or a hash of a folder's content.
+
+    Small files count with their content, weights with their size and both ends, so that this stays fast.
+    """
+    folder = Path(pretrained)
+    if not folder.is_dir():
+        return f"{pretrained}@{getattr(hf_config, '_commit_hash', None)}"
+    digest = hashlib.sha256()
+    for path in sorted(
+        p for p in folder.iterdir() if p.suffix in {".json", ".jinja", ".safetensors", ".bin", ".model"}
+    ):
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}:".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(_SMALL))
+            if size > _SMALL:
+                file.seek(max(_SMALL, size - _SMALL))
+                digest.update(file.read())
+    return digest.hexdigest()[:16]

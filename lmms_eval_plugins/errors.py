@@ -1,0 +1,37 @@
+"""How a run ends early: one line on standard error and exit status 1.
+
+lmms-eval prints a traceback for every `Exception` and then exits with status 0, so a run that cannot go on raises
+`SystemExit`, which passes through.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kv_caches import ConfigError, UnsupportedError
+
+_SECONDS_FOR_THE_FIRST_PROCESS = 3
+
+
+class RunStopped(SystemExit):
+    """Ends the process with status 1 after `message` was printed once, by the first process of the run."""
+
+    def __init__(self, message: str):
+        super().__init__(1)
+        self.message = message
+        if int(os.environ.get("RANK", 0)) == 0:
+            print(f"error: {message}", file=sys.stderr, flush=True)
+        else:
+            # The launcher ends all processes as soon as one ends: the first one has to print before.
+            time.sleep(_SECONDS_FOR_THE_FIRST_PROCESS)
+
+
+@contextmanager
+def stop_on_config_error() -> Iterator[None]:
+    """Turns a setting that is wrong, or a model that cannot be evicted from, into `RunStopped`."""
+    try:
+        yield
+    except (ConfigError, UnsupportedError) as error:
+        raise RunStopped(str(error)) from error

@@ -1,0 +1,33 @@
+"""The entry point of the group `lmms_eval.models`: which model names this package serves.
+
+lmms-eval loads it while it is being imported, before it reads its command line, finds tasks or loads a model.
+"""
+
+from lmms_eval.models.registry_v2 import ModelManifest
+
+from lmms_eval_plugins.errors import RunStopped
+
+MODELS = {"llava_hf": "LlavaHf", "qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen25VL"}
+
+
+def manifests() -> list[ModelManifest]:
+    """Registers the wrappers over lmms-eval's own; from the command line the run is checked first.
+
+    Raises:
+        RunStopped: the run cannot be as asked. lmms-eval would take any other exception for a plugin that is not there
+            and go on with its own wrapper and the full cache.
+    """
+    from lmms_eval_plugins import preflight
+
+    try:
+        preflight.prepare_command_line()
+    except Exception as error:
+        raise RunStopped(f"the KV-cache plugin cannot start: {error!r}") from error
+    return [
+        ModelManifest(
+            model_id=name,
+            simple_class_path=f"lmms_eval_plugins.models.{name}.{cls}Simple",
+            chat_class_path=f"lmms_eval_plugins.models.{name}.{cls}Chat",
+        )
+        for name, cls in MODELS.items()
+    ]

@@ -1,0 +1,83 @@
+"""LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision, under lmms-eval's name `llava_hf`. Prompts are those of its own wrappers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lmms_eval.protocol import ChatMessages
+
+from lmms_eval_plugins.families import LLAVA
+from lmms_eval_plugins.models.base import EvictionWrapper
+from lmms_eval_plugins.models.request import Request
+
+IMAGE, VIDEO = "<image>", "<video>"
+
+
+class _LlavaHf(EvictionWrapper):
+    family = LLAVA
+    default_limit = 1024
+
+    def _load(self) -> None:
+        super()._load()
+        ratio = self.settings.vision.aspect_ratio
+        if ratio is not None:
+            # The processor counts placeholders by it, the model packs features by it.
+            self._model.config.vision_aspect_ratio = ratio
+            self.processor.vision_aspect_ratio = ratio
+
+    @property
+    def pad_token_id(self) -> int:
+        return self.eot_token_id
+
+    def _tokenise(self, texts: list[str], images: list[Any], videos: list[Any]) -> Mapping[str, torch.Tensor]:
+        media = {name: items for name, items in (("images", images), ("videos", videos)) if items}
+        return self.processor(text=texts, padding=True, return_tensors="pt", **media)
+
+
+class LlavaHfChat(_LlavaHf):
+    """Prompts by the processor's chat template."""
+
+    is_simple = False
+
+    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+        texts, images, videos = [], [], []
+        for request in requests:
+            chat = ChatMessages(messages=request.ask(self.document(request)))
+            more_images, more_videos, _ = chat.extract_media()
+            images += more_images
+            videos += more_videos
+            messages = chat.model_dump()["messages"]
+            texts.append(self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return self._tokenise(texts, images, videos)
+
+
+class LlavaHfSimple(_LlavaHf):
+    """Prompts by the tokenizer's chat template (Vicuna's if it has none), pictures first."""
+
+    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+        texts, images, videos = [], [], []
+        for request in requests:
+            visuals = list(request.ask(self.document(request)) or [])
+            is_video = bool(visuals) and isinstance(visuals[0], str)
+            texts.append(self._prompt(request.context, len(visuals), VIDEO if is_video else IMAGE))
+            if is_video:
+                videos += [self._frames(path) for path in visuals]
+            else:
+                images += visuals
+        return self._tokenise(texts, images, videos)
+
+    def _prompt(self, context: str, visuals: int, placeholder: str) -> str:
+        if visuals and IMAGE not in context:
+            context = " ".join([placeholder] * visuals) + f"\n{context}"
+        template = self.settings.options["chat_template"] or self.tokenizer.chat_template
+        if template is None:
+            from lmms_eval.models.simple.llava_hf import VICUNA_CHAT_TEMPLATE as template
+        messages = [{"role": "user", "content": context}]
+        return self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, chat_template=template
+        )
+
+    def _frames(self, path: str) -> Any:
+        from lmms_eval.models.simple.llava_hf import LlavaHf
+
+        return LlavaHf.load_video(self, path, self.settings.options["max_frames_num"])

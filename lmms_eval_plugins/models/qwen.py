@@ -1,0 +1,114 @@
+"""Prompts of the Qwen-VL families, as lmms-eval's own wrappers make them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lmms_eval.protocol import ChatMessages
+from PIL.Image import Image
+from qwen_vl_utils import process_vision_info
+
+from lmms_eval_plugins.models.base import EvictionWrapper
+from lmms_eval_plugins.models.request import Request
+
+Message = dict[str, Any]
+_PLACEHOLDER = re.compile(r"<image (\d+)>")
+
+
+class QwenVL(EvictionWrapper):
+    """From messages to processor input; `messages` comes from the kind of wrapper."""
+
+    default_limit = 128
+    video_endings: tuple[str, ...]
+
+    def _load(self) -> None:
+        self.min_pixels, self.max_pixels = (self.settings.options[name] for name in ("min_pixels", "max_pixels"))
+        tokens = self.settings.vision.image_max_tokens
+        if tokens is not None:
+            self.max_pixels = tokens * self.family.token_side**2
+            self.min_pixels = min(self.min_pixels, self.max_pixels)
+        super()._load()
+
+    def processor_arguments(self) -> dict[str, Any]:
+        return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+
+    def messages(self, request: Request) -> list[Message]:
+        """The conversation of a request, with pictures and videos in it."""
+        raise NotImplementedError
+
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+        """Loads the pictures and videos of the messages and calls the processor."""
+        raise NotImplementedError
+
+    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+        messages = [self.messages(request) for request in requests]
+        template = {}
+        if self.settings.options.get("enable_thinking") is not None:
+            template["enable_thinking"] = self.settings.options["enable_thinking"]
+        texts = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
+        return self.tokenise(texts, messages)
+
+    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+        """How a video is sampled and resized."""
+        raise NotImplementedError
+
+    def image_kwargs(self) -> dict[str, Any]:
+        """How a picture of a chat message is resized: as in stock by the defaults, unless a limit is set."""
+        if self.settings.vision.image_max_tokens is None:
+            return {}
+        return {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+
+    def chat_messages(self, request: Request) -> list[Message]:
+        """The task's own messages, in transformers' form."""
+        chat = ChatMessages(messages=request.ask(self.document(request)))
+        video = next(iter(chat.extract_media()[1]), None)
+        return chat.to_hf_messages(video_kwargs=self.video_kwargs(video), image_kwargs=self.image_kwargs())
+
+    def simple_messages(self, request: Request) -> list[Message]:
+        """System prompt, then pictures and videos, then the text; or interleaved at `<image 1>`, `<image 2>`, ..."""
+        options = self.settings.options
+        text = request.context.replace("<image>", "")
+        if options["reasoning_prompt"]:
+            text = text.strip() + options["reasoning_prompt"].replace("\\n", "\n")
+        visuals = [self._visual(visual) for visual in request.ask(self.document(request)) or []]
+        visuals = [visual for visual in visuals if visual is not None]
+        content = [*visuals, {"type": "text", "text": text}]
+        if options["interleave_visuals"]:
+            content = interleave(text, visuals)
+        return [{"role": "system", "content": options["system_prompt"]}, {"role": "user", "content": content}]
+
+    def _visual(self, visual: Any) -> Message | None:
+        if isinstance(visual, str) and visual.lower().endswith(self.video_endings):
+            return {"type": "video", "video": visual, **self.video_kwargs(visual)}
+        if isinstance(visual, Image):
+            limits = {"max_pixels": self.max_pixels, "min_pixels": self.min_pixels}
+            return {"type": "image", "image": self.encode(visual), **limits}
+        return None
+
+    def encode(self, image: Image) -> Any:
+        """A picture as it goes into a simple prompt."""
+        return image
+
+
+def interleave(text: str, visuals: list[Message]) -> list[Message]:
+    """Puts each visual where the text names it; a number that is too high takes the last one."""
+    first, *rest = _PLACEHOLDER.split(text)
+    content: list[Message] = [{"type": "text", "text": first}] if first else []
+    for number, following in zip(rest[::2], rest[1::2], strict=True):
+        if visuals:
+            content.append(visuals[min(int(number) - 1, len(visuals) - 1)])
+        if following:
+            content.append({"type": "text", "text": following})
+    return content
+
+
+def load_media(messages: list[list[Message]], **arguments: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Pictures, videos, their metadata and the processor's video arguments; None where there are none."""
+    images, videos, video_kwargs = process_vision_info(
+        messages, return_video_kwargs=True, return_video_metadata=True, **arguments
+    )
+    if videos is None:
+        return images, None, None, video_kwargs
+    frames, metadata = zip(*videos, strict=True)
+    return images, list(frames), list(metadata), video_kwargs

@@ -1,0 +1,77 @@
+"""Qwen2.5-VL, under lmms-eval's name `qwen2_5_vl`. Prompts are those of its own wrappers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import decord
+import numpy as np
+import torch
+from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
+from PIL.Image import Image
+from qwen_vl_utils import process_vision_info
+
+from lmms_eval_plugins.families import QWEN2_5_VL
+from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
+from lmms_eval_plugins.models.request import Request
+
+
+class _Qwen25VL(QwenVL):
+    family = QWEN2_5_VL
+    video_endings = (".mp4", ".avi", ".mov")
+
+    def _processed(self, texts: list[str], **media: Any) -> Mapping[str, torch.Tensor]:
+        return self.processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **media)
+
+
+class Qwen25VLChat(_Qwen25VL):
+    """The task's messages; the checkpoint's template adds its own system prompt."""
+
+    is_simple = False
+
+    def messages(self, request: Request) -> list[Message]:
+        return self.chat_messages(request)
+
+    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+        options = self.settings.options
+        kwargs = {"max_pixels": options["max_pixels"], "min_pixels": options["min_pixels"]}
+        if options["fps"] is not None:
+            return kwargs | {"fps": options["fps"]}
+        frames = options["max_num_frames"]
+        if path is not None:
+            # qwen_vl_utils wants an even number of frames, no more than there are.
+            frames = max(2, min(frames, len(decord.VideoReader(path))) // 2 * 2)
+        return kwargs | {"nframes": frames}
+
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+        images, videos, metadata, _ = load_media(messages)
+        return self._processed(texts, images=images, videos=videos, video_metadata=metadata)
+
+
+class Qwen25VLSimple(_Qwen25VL):
+    """System prompt, pictures (as JPEG, like in stock), text."""
+
+    default_limit = 32768
+
+    def messages(self, request: Request) -> list[Message]:
+        return self.simple_messages(request)
+
+    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+        return {}
+
+    def encode(self, image: Image) -> str:
+        return encode_image_to_data_url(
+            image, image_format="JPEG", mime_type="image/jpeg", convert_rgb=True, quality=85
+        )
+
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+        images, videos = process_vision_info(messages)
+        if videos is not None:
+            videos = [_spread(frames, self.settings.options["max_num_frames"]) for frames in videos]
+        return self._processed(texts, images=images, videos=videos)
+
+
+def _spread(frames: torch.Tensor, most: int) -> torch.Tensor:
+    """At most about `most` frames, first and last among them."""
+    last = frames.shape[0] - 1
+    chosen = np.unique(np.append(np.linspace(0, last, most, dtype=int), last))
+    return frames[chosen]

@@ -1,0 +1,77 @@
+"""Qwen3-VL, under lmms-eval's name `qwen3_vl`. Prompts are those of its own wrappers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import decord
+import torch
+
+from lmms_eval_plugins.families import QWEN3_VL
+from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
+from lmms_eval_plugins.models.request import Request
+
+
+class _Qwen3VL(QwenVL):
+    family = QWEN3_VL
+    video_endings = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpeg", ".mpg")
+
+    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+        options = self.settings.options
+        fps, total, frames = options["fps"], options["total_pixels"], options["max_num_frames"]
+        kwargs = {"min_pixels": options["min_pixels"]}
+        if fps is not None:
+            kwargs |= {"fps": fps, "max_frames": frames}
+        elif total is not None:
+            kwargs["max_frames"] = frames
+        else:
+            kwargs["nframes"] = frames
+        return kwargs | ({"max_pixels": options["max_pixels"]} if total is None else {"total_pixels": total})
+
+    def read_text(self, text: str) -> str:
+        if self.settings.options["enable_thinking"]:
+            return text.partition("</think>")[2].strip()
+        return text
+
+    def processor_video_kwargs(self) -> dict[str, Any]:
+        """Video arguments that go to the processor beside those of qwen_vl_utils."""
+        return {}
+
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+        images, videos, metadata, video_kwargs = load_media(messages, image_patch_size=16)
+        return self.processor(
+            text=texts,
+            images=images,
+            videos=videos,
+            video_metadata=metadata,
+            **{**self.processor_video_kwargs(), **video_kwargs},
+            do_resize=False,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+
+
+class Qwen3VLChat(_Qwen3VL):
+    """The task's messages after the system prompt."""
+
+    is_simple = False
+
+    def messages(self, request: Request) -> list[Message]:
+        system = {"type": "text", "text": self.settings.options["system_prompt"]}
+        return [{"role": "system", "content": [system]}, *self.chat_messages(request)]
+
+    def processor_video_kwargs(self) -> dict[str, Any]:
+        return self.video_kwargs()
+
+
+class Qwen3VLSimple(_Qwen3VL):
+    """System prompt, pictures, text."""
+
+    def messages(self, request: Request) -> list[Message]:
+        return self.simple_messages(request)
+
+    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+        kwargs = super().video_kwargs(path)
+        if path is not None and "nframes" in kwargs:
+            kwargs["nframes"] = min(kwargs["nframes"], len(decord.VideoReader(path)))
+        return kwargs

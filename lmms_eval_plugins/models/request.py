@@ -1,0 +1,65 @@
+"""One request of lmms-eval, whatever the layout of its arguments."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from lmms_eval.api.instance import Instance
+
+
+@dataclass(frozen=True)
+class Request:
+    """A generation request with its document looked up.
+
+    Attributes:
+        index: place in the list that lmms-eval gave.
+        context: the task's text.
+        gen_kwargs: the task's generation arguments.
+        ask: the task's `doc_to_messages` (chat) or `doc_to_visual` (simple).
+        instance: lmms-eval's own object.
+    """
+
+    index: int
+    context: str
+    gen_kwargs: dict[str, Any]
+    ask: Any
+    doc_id: int
+    task: str
+    split: str
+    instance: Instance
+
+    @classmethod
+    def of(cls, index: int, instance: Instance, chat: bool) -> "Request":
+        """Reads the arguments; in chat requests the generation arguments come third, in simple ones second."""
+        context, second, third, doc_id, task, split = instance.args
+        ask, gen_kwargs = (second, third) if chat else (third, second)
+        return cls(index, context, gen_kwargs, ask, doc_id, task, split, instance)
+
+    @property
+    def is_padding(self) -> bool:
+        """Added by lmms-eval to give all processes the same number of requests; its answer is thrown away."""
+        return bool((self.instance.metadata or {}).get("__padding_only__"))
+
+    @property
+    def decoding_key(self) -> str:
+        """Equal for requests that may share a batch."""
+        return json.dumps(self.gen_kwargs, sort_keys=True, default=str)
+
+    def leave_out(self) -> None:
+        """Takes the sample out of its task, so that no metric sees it."""
+        task = getattr(self.ask, "__self__", None)
+        if task is not None and task.instances is not None:
+            task.instances[:] = [kept for kept in task.instances if kept is not self.instance]
+
+
+def batches(requests: list[Request], size: int) -> list[list[Request]]:
+    """Groups requests with equal generation arguments; longest text first where a batch is padded."""
+    groups: dict[str, list[Request]] = {}
+    for request in requests:
+        groups.setdefault(request.decoding_key, []).append(request)
+    made = []
+    for group in groups.values():
+        if size > 1:
+            group.sort(key=lambda request: -len(request.context))
+        made += [group[i : i + size] for i in range(0, len(group), size)]
+    return made

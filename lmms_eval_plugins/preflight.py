@@ -1,0 +1,100 @@
+"""Checks and defaults of a run that was started by lmms-eval's command line, before anything slow happens.
+
+lmms-eval has no hook for a plugin's tasks, keys its response cache by `--model_args` and not by the environment, and
+exits with status 0 after an error. All three are settled here, through the command line and loguru's `patcher`.
+"""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from kv_caches.errors import nearest
+from lmms_eval_plugins import settings
+from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
+from lmms_eval_plugins.families import FAMILIES
+
+TASKS_DIR = Path(__file__).parent / "tasks"
+_NAME = re.compile(rb"""^["']?(?:task|group|tag)["']?\s*:\s*["']?([\w.-]+)""", re.MULTILINE)
+_NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
+
+
+def prepare_command_line() -> None:
+    """Checks the run and completes `sys.argv`; does nothing unless lmms-eval's command line is running.
+
+    Raises:
+        RunStopped: one line says what cannot be as asked.
+    """
+    if not _is_lmms_eval(sys.argv[0]):
+        return
+    args = _parse(sys.argv[1:])
+    logger.configure(patcher=_stop_on_error_message)
+    _offer_tasks(args)
+    if args.model not in FAMILIES or args.config:
+        return
+    with stop_on_config_error():
+        run = settings.resolve(FAMILIES[args.model], "simple" if args.force_simple else "chat", _model_args(args))
+    if run.device == "cpu":
+        # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    if "kv_fingerprint" not in _model_args(args):
+        _set_argument("--model_args", ",".join(filter(None, [args.model_args, f"kv_fingerprint={run.fingerprint}"])))
+
+
+def _is_lmms_eval(program: str) -> bool:
+    path = Path(program)
+    return path.stem in ("lmms-eval", "lmms_eval") or (path.name == "__main__.py" and path.parent.name == "lmms_eval")
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config"):
+        parser.add_argument(name)
+    parser.add_argument("--batch_size", "-b")
+    parser.add_argument("--force_simple", action="store_true")
+    return parser.parse_known_args(argv)[0]
+
+
+def _model_args(args: argparse.Namespace) -> dict[str, Any]:
+    from lmms_eval.utils import simple_parse_args_string
+
+    extra = {"device": args.device, "batch_size": args.batch_size}
+    return simple_parse_args_string(args.model_args or "") | {k: v for k, v in extra.items() if v is not None}
+
+
+def _set_argument(name: str, value: str) -> None:
+    """The last occurrence counts; a value of its own argument may start with anything."""
+    sys.argv.append(f"{name}={value}")
+
+
+def _offer_tasks(args: argparse.Namespace) -> None:
+    if args.include_path is None and (args.tasks or args.config):
+        _set_argument("--include_path", str(TASKS_DIR))
+
+
+def _stop_on_error_message(record: dict[str, Any]) -> None:
+    """Called by loguru for every message; lmms-eval logs these two and then exits with status 0."""
+    if not str(record["name"]).startswith("lmms_eval."):
+        return
+    message = record["message"]
+    if found := _NOT_FOUND.match(message):
+        missing = found.group(1).split(", ")
+        hints = "".join(dict.fromkeys(nearest(name, task_names()) for name in missing))
+        raise RunStopped(f"--tasks: there is no task {', '.join(missing)}.{hints} (all: lmms-eval --tasks list)")
+    if message.startswith("Error during evaluation"):
+        raise RunStopped("the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0])
+
+
+def task_names() -> set[str]:
+    """Names of tasks, groups and tags, read quickly and roughly: for suggestions only."""
+    import lmms_eval
+
+    names: set[str] = set()
+    for root in (TASKS_DIR, Path(lmms_eval.__file__).parent / "tasks"):
+        for path in root.rglob("*.yaml"):
+            names.update(name.decode() for name in _NAME.findall(path.read_bytes()))
+    return names

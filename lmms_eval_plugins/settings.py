@@ -1,0 +1,217 @@
+"""Everything that is decided before a model is loaded: checked, resolved, and put into the fingerprint."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kv_caches import ConfigError, KVConfig
+from kv_caches.errors import nearest
+from kv_caches.models import check_model_type
+from lmms_eval_plugins import checkpoint
+from lmms_eval_plugins.vision import VisionLimits
+
+_COMMON = {
+    "pretrained": None,
+    "revision": "main",
+    "device": None,
+    "device_map": None,
+    "dtype": None,
+    "attn_implementation": None,
+    "batch_size": 1,
+    "trust_remote_code": False,
+    "use_cache": True,
+    "max_batch_size": None,
+    "kv_fingerprint": None,
+}
+_NOT_IN_FINGERPRINT = (
+    "pretrained",
+    "revision",
+    "device",
+    "device_map",
+    "batch_size",
+    "max_batch_size",
+    "kv_fingerprint",
+)
+_DTYPES = ("auto", "float32", "float16", "bfloat16")
+_KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What differs between lmms-eval's model names before a model is loaded.
+
+    Attributes:
+        name: lmms-eval's model name, such as `llava_hf`.
+        model_types: `model_type` of the checkpoints it loads.
+        options: model arguments of this family beside the common ones, with their defaults.
+        default_dtype: on CUDA, if the arguments name none (as in stock); on CPU the default is float32.
+        token_side: pixels per side of one vision token, if their number follows the picture's size.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    options: Mapping[str, Any]
+    default_dtype: str = "auto"
+    token_side: int | None = None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One run, resolved. `kv` is None for stock behaviour."""
+
+    family: Family
+    wrapper: str
+    pretrained: str
+    revision: str
+    device: str
+    device_map: str
+    dtype: str
+    batch_size: int
+    attn_implementation: str | None
+    trust_remote_code: bool
+    kv: KVConfig | None
+    vision: VisionLimits
+    hf_config: Any
+    fingerprint: str
+    allow_failures: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str, str] = os.environ) -> RunSettings:
+    """Checks model arguments and environment of a run; loads configuration files, no weights.
+
+    Args:
+        wrapper: "chat" or "simple".
+        args: as lmms-eval parsed them from `--model_args`, `--device` and `--batch_size`.
+
+    Raises:
+        ConfigError: one line on what is wrong and what is allowed.
+    """
+    kv = KVConfig.from_env(env)
+    given = _known(family, args)
+    values = {**_COMMON, **family.options, **given}
+    device, device_map = resolve_device(values["device"], values["device_map"], env)
+    pretrained = checkpoint.locate(values["pretrained"], values["revision"])
+    hf_config = checkpoint.load_config(pretrained, values["revision"], values["trust_remote_code"])
+    _check_family(family, pretrained, hf_config)
+    check_model_type(env.get("MODEL_TYPE"), hf_config)
+    if kv is not None and not values["use_cache"]:
+        raise ConfigError("use_cache=False in --model_args: without a KV cache there is nothing to evict from")
+    settings = RunSettings(
+        family=family,
+        wrapper=wrapper,
+        pretrained=pretrained,
+        revision=values["revision"],
+        device=device,
+        device_map=device_map,
+        dtype=_dtype(values["dtype"], family, device),
+        batch_size=_batch_size(values["batch_size"]),
+        attn_implementation=_one_of("attn_implementation", values["attn_implementation"], _KERNELS, optional=True),
+        trust_remote_code=values["trust_remote_code"],
+        kv=kv,
+        vision=VisionLimits.from_env(env, hf_config.model_type, family.token_side),
+        hf_config=hf_config,
+        fingerprint="",
+        allow_failures=_switch("KV_ALLOW_FAILURES", env),
+        options={name: values[name] for name in family.options} | {"use_cache": values["use_cache"]},
+    )
+    fingerprint = _fingerprint(settings, given)
+    if values["kv_fingerprint"] not in (None, fingerprint):
+        raise ConfigError(
+            f"kv_fingerprint={values['kv_fingerprint']} in --model_args belongs to another run; this one is "
+            f"{fingerprint} (leave the argument out and it is added)"
+        )
+    return RunSettings(**{**vars(settings), "fingerprint": fingerprint})
+
+
+def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
+    """Same before and after a run, on every machine, wherever the checkpoint folder is."""
+    return (settings.kv or KVConfig()).fingerprint(
+        stock=settings.kv is None,
+        model=checkpoint.identity(settings.pretrained, settings.hf_config),
+        revision=settings.revision,
+        wrapper=f"{settings.family.name}/{settings.wrapper}",
+        dtype=settings.dtype,
+        image_max_tokens=settings.vision.image_max_tokens,
+        aspect_ratio=settings.vision.aspect_ratio,
+        arguments={name: given[name] for name in sorted(given) if name not in _NOT_IN_FINGERPRINT},
+    )
+
+
+def _known(family: Family, args: dict[str, Any]) -> dict[str, Any]:
+    allowed = {**_COMMON, **family.options}
+    for name in args:
+        if name not in allowed:
+            raise ConfigError(
+                f"--model_args: {family.name} has no argument {name!r}; allowed: {', '.join(sorted(allowed))}."
+                + nearest(name, allowed)
+            )
+    return {name: value for name, value in args.items() if value is not None}
+
+
+def _check_family(family: Family, pretrained: str, hf_config: Any) -> None:
+    if hf_config.model_type not in family.model_types:
+        raise ConfigError(
+            f"--model {family.name} loads {', '.join(family.model_types)}; {pretrained} is a {hf_config.model_type}"
+        )
+
+
+def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The device of the inputs and the `device_map` for loading; several processes share the GPUs out.
+
+    Raises:
+        ConfigError: CUDA is asked for and there is none, or there are more processes than GPUs.
+    """
+    device, device_map = str(device or ""), str(device_map or "")
+    asked = device_map if device_map not in ("", "auto") else device
+    cuda = torch.cuda.is_available()
+    if asked.startswith("cuda") and not cuda:
+        name = "device_map" if asked == device_map else "device"
+        raise ConfigError(f"{name}={asked}: there is no CUDA device on this machine; use device_map=cpu")
+    if asked == "cpu" or not cuda:
+        return "cpu", "cpu"
+    processes = int(env.get("LOCAL_WORLD_SIZE", env.get("WORLD_SIZE", 1)))
+    if processes == 1:
+        return (asked or "cuda"), (device_map or asked or "cuda")
+    if asked.startswith("cuda:"):
+        return asked, asked
+    local_rank, gpus = int(env.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    if processes > gpus:
+        raise ConfigError(
+            f"{processes} processes, but this machine has {gpus} CUDA device(s); use --num_processes={gpus}"
+        )
+    return f"cuda:{local_rank}", f"cuda:{local_rank}"
+
+
+def _dtype(asked: Any, family: Family, device: str) -> str:
+    if asked is None:
+        return "float32" if device == "cpu" else family.default_dtype
+    return _one_of("dtype", str(asked), _DTYPES)
+
+
+def _batch_size(asked: Any) -> int:
+    try:
+        size = int(asked)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ConfigError(f"--batch_size {asked}: a whole number from 1 is needed")
+    return size
+
+
+def _switch(name: str, env: Mapping[str, str]) -> bool:
+    value = env.get(name, "")
+    if value not in ("", "0", "1"):
+        raise ConfigError(f"{name}={value}: 1 (yes) or 0 (no) is needed")
+    return value == "1"
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...], optional: bool = False) -> Any:
+    if value in allowed or (optional and value is None):
+        return value
+    raise ConfigError(
+        f"{name}={value} in --model_args is unknown; allowed: {', '.join(allowed)}.{nearest(str(value), allowed)}"
+    )

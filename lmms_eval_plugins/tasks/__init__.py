@@ -1,0 +1,1 @@
+"""Tasks for lmms-eval; found by `--tasks` without `--include_path`."""

@@ -1,0 +1,59 @@
+"""Limits on the number of vision tokens, under the official names.
+
+`IMAGE_MAX_TOKEN_NUM`: the most vision tokens of one picture (Qwen-VL, where their number follows the picture's size).
+`VISION_ASPECT_RATIO`: `anyres_max_<n>`, the most crops of one picture (LLaVA-OneVision).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kv_caches import ConfigError
+
+_MOST_TOKENS = 16384
+
+
+@dataclass(frozen=True)
+class VisionLimits:
+    """The limits that apply to the loaded model; `notes` says which variables have no effect on it."""
+
+    image_max_tokens: int | None = None
+    aspect_ratio: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], model_type: str, token_side: int | None) -> "VisionLimits":
+        """Reads both variables.
+
+        Args:
+            token_side: pixels per side of one vision token; None if their number is fixed.
+
+        Raises:
+            ConfigError: a value is out of range.
+        """
+        tokens, ratio, notes = _tokens(env), _aspect_ratio(env), []
+        if tokens is not None and token_side is None:
+            tokens = None
+            notes.append(f"IMAGE_MAX_TOKEN_NUM has no effect on {model_type}: it applies to qwen3_vl and qwen2_5_vl")
+        if ratio is not None and model_type != "llava_onevision":
+            ratio = None
+            notes.append(f"VISION_ASPECT_RATIO has no effect on {model_type}: it applies to llava_onevision")
+        return cls(tokens, ratio, tuple(notes))
+
+
+def _tokens(env: Mapping[str, str]) -> int | None:
+    value = env.get("IMAGE_MAX_TOKEN_NUM")
+    if not value:
+        return None
+    if not value.isdecimal() or not 4 <= int(value) <= _MOST_TOKENS:
+        raise ConfigError(f"IMAGE_MAX_TOKEN_NUM={value}: a whole number from 4 to {_MOST_TOKENS} is needed")
+    return int(value)
+
+
+def _aspect_ratio(env: Mapping[str, str]) -> str | None:
+    value = env.get("VISION_ASPECT_RATIO")
+    if not value:
+        return None
+    if not re.fullmatch(r"anyres_max_[1-9]\d*", value):
+        raise ConfigError(f"VISION_ASPECT_RATIO={value}: anyres_max_<n> is needed, such as anyres_max_9")
+    return value
