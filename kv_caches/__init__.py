@@ -1,7 +1,7 @@
 """KV-cache eviction for vision-language models, inside transformers' own extension points.
 
-    with attach(model, KVConfig(method="tgv_kv", retention=0.05)):
-        model.generate(**inputs)
+with attach(model, KVConfig(method="tgv_kv", retention=0.05)):
+    model.generate(**inputs)
 """
 
 from .config import KVConfig

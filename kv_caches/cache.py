@@ -27,6 +27,8 @@ class EvictingLayer(DynamicLayer):
     def __init__(self, offsets: Tensor):
         """Args: offsets: (B,) number of left-padding tokens of each sample."""
         super().__init__()
+        self.keys: Any  # a tensor as soon as the first tokens are in
+        self.values: Any
         self.offsets = offsets
         self.seen = 0
         self.positions = torch.empty(0)
@@ -88,7 +90,7 @@ class EvictingLayer(DynamicLayer):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams."""
-        super().reorder_cache(beam_idx)
+        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
         self.batch_select_indices(beam_idx, rows_moved=True)
 
     def batch_select_indices(self, indices: Tensor, rows_moved: bool = False) -> None:

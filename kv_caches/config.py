@@ -12,6 +12,7 @@ from typing import Any
 
 from . import registry
 from .errors import ConfigError, nearest
+from .models import model_row
 
 FINGERPRINT_VERSION = "v1"
 DECODE_MODES = ("append", "evict")
@@ -52,6 +53,8 @@ class KVConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", registry.canonical(self.method))
         object.__setattr__(self, "variant", self.variant or registry.variants(self.method)[0])
+        if self.model_type is not None:
+            model_row(self.model_type)
         if not 0 < self.retention <= 1:
             raise ConfigError(f"KV_RETENTION={self.retention:g} must be in (0, 1]: it is the share of entries kept")
         if self.method == "full" and self.retention != 1:
@@ -82,13 +85,15 @@ class KVConfig:
         if "KV_CACHE_TYPE" not in env:
             for name in ("PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE"):
                 if name in env:
-                    raise ConfigError(f"{name}={env[name]!r} is set but KV_CACHE_TYPE is not: name the method or unset it")
+                    raise ConfigError(
+                        f"{name}={env[name]!r} is set but KV_CACHE_TYPE is not: name the method or unset it"
+                    )
             return None
         method = registry.canonical(env["KV_CACHE_TYPE"])
         if retention is None and method != "full":
             raise ConfigError(
-                f"KV_CACHE_TYPE={env['KV_CACHE_TYPE']!r} needs a ratio: set PRUNE_RATIO (share evicted, 0.95 keeps 5 %) "
-                "or KV_RETENTION (share kept)"
+                f"KV_CACHE_TYPE={env['KV_CACHE_TYPE']!r} needs a ratio: set PRUNE_RATIO "
+                "(share evicted, 0.95 keeps 5 %) or KV_RETENTION (share kept)"
             )
         return cls(
             method=method,
@@ -151,7 +156,9 @@ def _share(name: str, text: str) -> Decimal:
     evicted = name == "PRUNE_RATIO"
     meaning = "the share evicted, in [0, 1)" if evicted else "the share kept, in (0, 1]"
     if not value.is_finite():
-        raise ConfigError(f"{name}={text!r} is not a number; it is {meaning}, e.g. {name}={'0.95' if evicted else '0.05'}")
+        raise ConfigError(
+            f"{name}={text!r} is not a number; it is {meaning}, e.g. {name}={'0.95' if evicted else '0.05'}"
+        )
     if not (0 <= value < 1 if evicted else 0 < value <= 1):
         hint = f" For {value.normalize():f} % write {name}={(value / 100).normalize():f}." if 1 < value < 100 else ""
         hint = " Evicting everything leaves nothing to attend to." if evicted and value == 1 else hint

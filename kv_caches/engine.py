@@ -21,7 +21,7 @@ from .records import eviction_record
 from .statistics import PrefillStats
 
 
-def attach(model: nn.Module, config: KVConfig) -> Attachment:
+def attach(model: Any, config: KVConfig) -> Attachment:
     """Make ``model`` evict as ``config`` says, in ``generate`` and in plain forward calls with a cache.
 
     Use it as a context manager, or keep the result and call ``detach()``. The model's kernel, weights and code are not
@@ -41,7 +41,7 @@ class Attachment:
         kept: per sample of the last prefill, ``[layer][set]`` ascending true positions that stayed.
     """
 
-    def __init__(self, model: nn.Module, config: KVConfig):
+    def __init__(self, model: Any, config: KVConfig):
         check_model_type(config.model_type, model.config)
         self.config = config
         self.method = registry.build(config.method, config.variant)
@@ -49,8 +49,7 @@ class Attachment:
         self._records: list[dict[str, Any]] = []
         self._cache: Any = None
         self._stats: list[PrefillStats] | None = None
-        self._plain = False
-        self._inputs: dict[int, tuple[Tensor, Any]] = {}
+        self._inputs: dict[Any, tuple[Any, Any]] = {}
         self._vision_ids = vision_token_ids(model.config)
         self._cache_name = kernels.cache_argument(model)
         self._modules = kernels.attention_modules(model)
@@ -58,7 +57,7 @@ class Attachment:
             raise UnsupportedError(f"{type(model).__name__} is attached already; detach it first")
         self._install(model)
 
-    def _install(self, model: nn.Module) -> None:
+    def _install(self, model: Any) -> None:
         configs = {id(c): c for c in [self._modules[0].config, model.get_decoder().config]}
         self._configs = [(c, c._attn_implementation) for c in configs.values()]
         names = {base: kernels.register(base) for _, base in self._configs}
@@ -98,9 +97,8 @@ class Attachment:
     def _before(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Start of a forward call: a prompt (empty cache) or one decode step."""
         self._cache, self._stats, self._inputs = None, None, {}
-        self._plain = kwargs.get("use_cache") is False
-        if self._plain:
-            return args, kwargs
+        if kwargs.get("use_cache") is False:
+            raise UnsupportedError("use_cache=False leaves no cache to evict from; detach the model for such a call")
         cache = kwargs.get(self._cache_name)
         if cache is None:
             cache = kwargs[self._cache_name] = DynamicCache()
@@ -130,12 +128,10 @@ class Attachment:
     def _capture(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self._stats is not None:
             hidden = kwargs.get("hidden_states", args[0] if args else None)
-            self._inputs[module.layer_idx] = (hidden, kwargs.get("position_embeddings"))  # type: ignore[index]
+            self._inputs[module.layer_idx] = (hidden, kwargs.get("position_embeddings"))
 
-    def attention(self, call: Callable, module: nn.Module, query, key, value, mask, kwargs: dict[str, Any]):
+    def attention(self, call: Callable, module: Any, query, key, value, mask, kwargs: dict[str, Any]):
         """One layer's attention: the model's own kernel, then statistics (prompt) or the decode rule (one token)."""
-        if self._plain:
-            return call(query, key, value, mask, **kwargs)
         if self._cache is None:
             raise UnsupportedError("the attached model must be called itself, not one of its parts")
         if self._stats is not None:
@@ -152,8 +148,8 @@ class Attachment:
             self._evict_step(layer, module, query, kwargs.get("sliding_window"))
         return output
 
-    def _collect(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> None:
-        index, width = int(module.layer_idx), key.shape[2]  # type: ignore[arg-type]
+    def _collect(self, module: Any, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> None:
+        index, width = module.layer_idx, key.shape[2]
         hidden, rotary = self._inputs.pop(index, (None, None))
         for row, stats in enumerate(self._stats or []):
             real = slice(width - stats.prompt.length, width)
@@ -166,7 +162,7 @@ class Attachment:
                 kwargs.get("sliding_window"),
                 module,
                 None if hidden is None else hidden[row, real],
-                None if rotary is None else tuple(r[row if r.shape[0] > 1 else 0, real] for r in rotary),  # type: ignore[arg-type]
+                None if rotary is None else tuple(r[row if r.shape[0] > 1 else 0, real] for r in rotary),
             )
             stats.collect(index, view, self.method.needs)
 
@@ -184,7 +180,9 @@ class Attachment:
                 eviction_record(self.config, sample.prompt, selection, cache.layers, cache.layers[0].keys.shape[1])
             )
 
-    def _evict_prompt(self, layers: list[EvictingLayer], stats: list[PrefillStats], selections: list[Selection]) -> None:
+    def _evict_prompt(
+        self, layers: list[EvictingLayer], stats: list[PrefillStats], selections: list[Selection]
+    ) -> None:
         offsets = layers[0].offsets.tolist()
         rule = self.method.decode_rule if self.config.decode == "evict" else None
         for index, layer in enumerate(layers):
@@ -195,7 +193,7 @@ class Attachment:
                     for sample, s in zip(stats, selections)
                 ]
 
-    def _evict_step(self, layer: EvictingLayer, module: nn.Module, query: Tensor, window: int | None) -> None:
+    def _evict_step(self, layer: EvictingLayer, module: Any, query: Tensor, window: int | None) -> None:
         slots, changed = [], False
         for row, state in enumerate(layer.rules or []):
             sets = [(line != EMPTY).nonzero().flatten() for line in layer.positions[row]]
@@ -210,7 +208,9 @@ class Attachment:
             layer.keep(slots)
 
     @staticmethod
-    def _newest_rows(layer: EvictingLayer, row: int, sets: list[Tensor], query: Tensor, scaling: Any, window: int | None):
+    def _newest_rows(
+        layer: EvictingLayer, row: int, sets: list[Tensor], query: Tensor, scaling: Any, window: int | None
+    ):
         """The newest query's attention per set of slots: [(H, S)] when heads share one set, else G x (H / G, S)."""
         kv_heads, valid = layer.keys.shape[1], layer.valid(window)
         per_set = kv_heads // len(sets)

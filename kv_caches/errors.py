@@ -16,5 +16,6 @@ class UnsupportedError(RuntimeError):
 
 def nearest(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest allowed value, or an empty string when none is close."""
-    match = difflib.get_close_matches(value.lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
-    return f" Did you mean {match[0]!r}?" if match else ""
+    by_lower = {a.lower(): a for a in allowed}
+    match = difflib.get_close_matches(value.lower(), by_lower, n=1, cutoff=0.5)
+    return f" Did you mean {by_lower[match[0]]!r}?" if match else ""

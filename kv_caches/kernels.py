@@ -54,7 +54,7 @@ def _mask(base: str, *args: Any, **kwargs: Any) -> Any:
     return ALL_MASK_ATTENTION_FUNCTIONS[base](*args, **kwargs)
 
 
-def _call(base: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any):
+def _call(base: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any):
     """The model's own kernel."""
     if base == "eager":
         eager = sys.modules[type(module).__module__].eager_attention_forward
@@ -70,19 +70,21 @@ def _call(base: str, module: nn.Module, query: Tensor, key: Tensor, value: Tenso
         config._attn_implementation = name
 
 
-def call_with_validity(call: Callable, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, valid: Tensor, kwargs):
-    """Attend from one query to the valid slots only; ``valid`` is (B, P, S) bool with P = 1 or the number of KV heads."""
+def call_with_validity(call: Callable, module: Any, query: Tensor, key: Tensor, value: Tensor, valid: Tensor, kwargs):
+    """Attend from one query to the valid slots only; ``valid`` is (B, P, S) bool, P = 1 or the number of KV heads."""
     if valid.shape[1] > 1:
         valid = valid.repeat_interleave(query.shape[1] // valid.shape[1], dim=1)
     mask = valid[:, :, None]  # (B, 1 or H, 1, S)
     base = call.args[0]  # type: ignore[attr-defined]
     if base == "eager":
-        mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(~mask, torch.finfo(query.dtype).min)
+        mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(
+            ~mask, torch.finfo(query.dtype).min
+        )
         return call(query, key, value, mask, **kwargs)
     return _call("sdpa", module, query, key, value, mask, **kwargs)
 
 
-def attention_modules(model: nn.Module) -> list[nn.Module]:
+def attention_modules(model: Any) -> list[nn.Module]:
     """The decoder's attention modules in layer order.
 
     Raises:
@@ -102,7 +104,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     return [found[i] for i in sorted(found)]
 
 
-def cache_argument(model: nn.Module) -> str:
+def cache_argument(model: Any) -> str:
     """Name of the cache argument of ``model.forward``: 'cache', or 'past_key_values' before transformers 5.2x."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
@@ -115,8 +117,8 @@ def adopt(cache: Any, layers: list) -> None:
     """
     if type(cache) is not DynamicCache or cache.offloading:
         raise UnsupportedError(
-            f"{type(cache).__name__}{' with offloading' if getattr(cache, 'offloading', False) else ''} cannot be evicted "
-            "from; leave cache_implementation unset"
+            f"{type(cache).__name__} (offloading: {getattr(cache, 'offloading', False)}) cannot be evicted from; "
+            "leave cache_implementation unset"
         )
     cache.layers = layers
     cache.layer_class_to_replicate = None

@@ -1,4 +1,4 @@
-"""Name -> method. Built-in methods load lazily; other packages add theirs by the entry point group kv_caches.methods."""
+"""Name -> method. Built-ins load lazily; other packages add theirs by the entry point group kv_caches.methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _plugins() -> dict[str, EntryPoint]:
         if _BUILT_IN.get(point.name) == point.value:
             continue
         if _key(point.name) in taken:
-            raise ConfigError(f"method {point.name!r} from {point.value!r} is already registered; rename its entry point")
+            raise ConfigError(
+                f"method {point.name!r} from {point.value!r} is already registered; rename its entry point"
+            )
         taken.add(_key(point.name))
         found[point.name] = point
     return found
@@ -50,7 +52,7 @@ def canonical(name: str, variable: str = "KV_CACHE_TYPE") -> str:
     names = {_key(n): n for n in method_names()} | _ALIASES
     if _key(name) not in names:
         allowed = ", ".join(sorted([*method_names(), "none"]))
-        raise ConfigError(f"{variable}={name!r} is not a method; allowed: {allowed}.{nearest(name, names)}")
+        raise ConfigError(f"{variable}={name!r} is not a method; allowed: {allowed}.{nearest(name, [*method_names(), *_ALIASES])}")
     return names[_key(name)]
 
 

@@ -16,7 +16,10 @@ from .prompt import Prompt
 class Statistic(Protocol):
     """Something measured once per layer and sample while the prompt is prefilled; hashable, so methods share it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What ``python -m kv_caches list`` calls it."""
+        ...
 
     def collect(self, layer: LayerView) -> Any:
         """Measure one layer. Must not keep references to the layer's keys, queries or values."""

@@ -1,4 +1,4 @@
-"""TGV-KV: layers where text looks harder at the image get more room, text rows rank the vision tokens, text stays first.
+"""TGV-KV: layers where text looks harder at the image get more room, text rows rank the vision, text stays first.
 
 Liu et al., "TGV-KV: Text-Grounded KV Eviction for Vision-Language Models", ICML 2026 (arXiv 2606.03075).
 Checked against Danielement321/TGV-KV kv_caches/tgv_kv.py. A is the head-mean of the full softmax over all keys; T and V
@@ -16,7 +16,7 @@ from torch import Tensor
 from ..budgets import total_budget, water_fill
 from ..method import Method
 from ..retention import Protected
-from ..statistics import LastRow, PrefillStats, TextGrounding
+from ..statistics import LastRow, PrefillStats, Statistic, TextGrounding
 
 TEXT_ROWS = TextGrounding()
 LAST = LastRow()
@@ -64,5 +64,5 @@ def build(variant: str) -> Method:
         return build_official(variant)
     keep = TextPriority(sinks=4, last=1) if variant == "protected" else TextPriority()
     paper = "Liu et al., ICML 2026"
-    needs = frozenset({TEXT_ROWS, LAST})
+    needs: frozenset[Statistic] = frozenset({TEXT_ROWS, LAST})
     return Method("tgv_kv", paper, TextVisionBudget(), TextWeightedRanking(), keep, variant, needs)

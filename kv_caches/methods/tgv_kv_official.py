@@ -1,8 +1,8 @@
 """TGV-KV as released, defects included, so that its difference from the paper can be measured.
 
-Danielement321/TGV-KV kv_caches/tgv_kv.py, rewritten from its behaviour. It differs from the paper in that the first 4 and
-the last token always stay, "vision" is one block [first, first + count), surplus over N is lost, text before the block is
-ranked by all rows, text is protected by adding 100 to scores, and decoding evicts by the current query's attention.
+Danielement321/TGV-KV kv_caches/tgv_kv.py, rewritten from its behaviour. It differs from the paper in that the first 4
+and the last token always stay, "vision" is one block [first, first + count), surplus over N is lost, text before the
+block is ranked by all rows, text is protected by adding 100 to scores, and decoding evicts by the current query.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class _Slots:
 @dataclass(frozen=True)
 class EvictLeastAttended:
     """Per step, once a layer holds more than its growing allowance M (1 - rho): drop the slot in
-    [sinks, S - suffix) that the current query attends to least. ``suffix`` is the number of prompt tokens kept behind the
-    block, fixed at prefill, so it slides off the prompt's text as answers grow."""
+    [sinks, S - suffix) that the current query attends to least. ``suffix`` is the number of prompt tokens kept behind
+    the block, fixed at prefill, so it slides off the prompt's text as answers grow."""
 
     budget: OfficialBudget
     sinks: int = 4
