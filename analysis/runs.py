@@ -1,0 +1,84 @@
+"""Result folders -> one tidy table: a row per task and configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+class ResultsError(ValueError):
+    """A results folder cannot be read as it stands; the message names the file and says what to do."""
+
+
+def load_runs(folder: Path) -> pd.DataFrame:
+    """Read every run below ``folder``: one sub-folder each, as ``scripts/quickstart.sh`` lays them out.
+
+    Returns:
+        Columns run, method, variant, retention, task, metric, score, stderr, samples, failed, achieved (mean share of
+        prompt entries kept), kv_bytes (mean bytes kept per sample), answer_tokens (mean); sorted by method and
+        falling retention.
+
+    Raises:
+        ResultsError: nothing to read, or a run without scores or records.
+    """
+    runs = [path for path in sorted(folder.glob("*")) if path.is_dir()]
+    rows = [row for run in runs for row in _read_run(run)]
+    if not rows:
+        raise ResultsError(f"{folder}: no finished run in here; run `bash scripts/quickstart.sh` first")
+    table = pd.DataFrame(rows)
+    return table.sort_values(["method", "variant", "retention", "task"], ascending=[True, True, False, True])
+
+
+def _read_run(run: Path) -> list[dict[str, Any]]:
+    configs, scores = sorted(run.glob("*/config.json")), sorted(run.rglob("*_results.json"))
+    if len(configs) != 1 or not scores:
+        raise ResultsError(f"{run}: {len(configs)} configurations and {len(scores)} result files; run it again")
+    config = json.loads(configs[0].read_text())
+    records = _records(configs[0].parent)
+    results = json.loads(scores[-1].read_text())["results"]
+    kv = config["config"] or {"method": "stock", "variant": "", "retention": 1.0}
+    base = {"run": run.name, "method": kv["method"], "variant": kv["variant"], "retention": kv["retention"]}
+    rows = []
+    for task, group in records.groupby("task"):
+        if task not in results:
+            raise ResultsError(f"{scores[-1]}: no score of {task}, though it has records")
+        metric, score, stderr = _metric(results[task])
+        done = group[group["status"] == "ok"]
+        rows.append(
+            base
+            | {"task": task, "metric": metric, "score": score, "stderr": stderr, "samples": len(group)}
+            | {"failed": len(group) - len(done), "answer_tokens": done["answer_tokens"].mean()}
+            | _eviction_means(done)
+        )
+    return rows
+
+
+def _records(folder: Path) -> pd.DataFrame:
+    """All per-sample records of a run, the last one of each sample; a torn last line is dropped."""
+    records = []
+    for path in sorted(folder.glob("records.rank*.jsonl")):
+        lines = path.read_text(encoding="utf-8").split("\n")
+        records += [json.loads(line) for line in lines[:-1] if line]  # complete lines end in a newline
+    if not records:
+        raise ResultsError(f"{folder}: no per-sample records")
+    return pd.DataFrame(records).drop_duplicates(["task", "doc_id"], keep="last")
+
+
+def _metric(result: dict[str, Any]) -> tuple[str, float, float]:
+    """Name, value and standard error of the first metric lmms-eval reports for a task."""
+    names = [
+        key for key, value in result.items() if "," in key and "_stderr" not in key and isinstance(value, float | int)
+    ]
+    name, filter_name = names[0].split(",")
+    stderr = result.get(f"{name}_stderr,{filter_name}")
+    return name, float(result[names[0]]), float(stderr) if isinstance(stderr, float | int) else float("nan")
+
+
+def _eviction_means(done: pd.DataFrame) -> dict[str, float]:
+    proofs = pd.DataFrame([proof for proof in done["eviction"] if proof])
+    if proofs.empty:
+        return {"achieved": float("nan"), "kv_bytes": float("nan")}
+    return {"achieved": proofs["retention_achieved"].mean(), "kv_bytes": proofs["kv_bytes_kept"].mean()}
