@@ -32,7 +32,8 @@ def locate(pretrained: Any, revision: str) -> str:
         raise ConfigError(f"pretrained={name}: there is no such folder")
     if huggingface_hub.constants.HF_HUB_OFFLINE and not _cached(name, revision):
         raise ConfigError(
-            f"pretrained={name}: no such folder, and no such model in the Hugging Face cache (offline: HF_HUB_OFFLINE=1)"
+            f"pretrained={name}: there is no such folder, and the Hugging Face cache has no such model "
+            "(HF_HUB_OFFLINE=1 forbids to download it)"
         )
     return name
 

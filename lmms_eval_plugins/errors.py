@@ -16,13 +16,17 @@ _SECONDS_FOR_THE_FIRST_PROCESS = 3
 
 
 class RunStopped(SystemExit):
-    """Ends the process with status 1 after `message` was printed once, by the first process of the run."""
+    """Ends the process with status 1 after printing `message`.
 
-    def __init__(self, message: str):
+    All processes of a run meet the same message, so only the first prints it, unless it is about one `process`.
+    """
+
+    def __init__(self, message: str, process: bool = False):
         super().__init__(1)
         self.message = message
-        if int(os.environ.get("RANK", 0)) == 0:
-            print(f"error: {message}", file=sys.stderr, flush=True)
+        rank = int(os.environ.get("RANK", 0))
+        if rank == 0 or process:
+            print(f"error: {message}" + (f" (process {rank})" if rank else ""), file=sys.stderr, flush=True)
         else:
             # The launcher ends all processes as soon as one ends: the first one has to print before.
             time.sleep(_SECONDS_FOR_THE_FIRST_PROCESS)

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+import yaml
 from loguru import logger
 
 from kv_caches.errors import nearest
@@ -34,15 +36,35 @@ def prepare_command_line() -> None:
     args = _parse(sys.argv[1:])
     logger.configure(patcher=_stop_on_error_message)
     _offer_tasks(args)
-    if args.model not in FAMILIES or args.config:
-        return
+    if not torch.cuda.is_available():
+        # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    if args.config:
+        _refuse_shared_cache(args)
+    elif args.model in FAMILIES:
+        _check_run(args)
+
+
+def _check_run(args: argparse.Namespace) -> None:
     with stop_on_config_error():
         run = settings.resolve(FAMILIES[args.model], "simple" if args.force_simple else "chat", _model_args(args))
     if run.device == "cpu":
-        # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     if "kv_fingerprint" not in _model_args(args):
         _set_argument("--model_args", ",".join(filter(None, [args.model_args, f"kv_fingerprint={run.fingerprint}"])))
+
+
+def _refuse_shared_cache(args: argparse.Namespace) -> None:
+    """A configuration file can set the environment of each run, so fingerprints cannot be added beforehand."""
+    path = Path(args.config)
+    runs = yaml.safe_load(path.read_text()) if path.is_file() else []
+    for run in runs if isinstance(runs, list) else [runs]:
+        cache = args.use_cache or run.get("use_cache")
+        if cache and run.get("model") in FAMILIES and "kv_fingerprint" not in str(run.get("model_args")):
+            raise RunStopped(
+                f"--config {path} with use_cache={cache}: lmms-eval's response cache does not see the environment and "
+                "would mix the answers of different methods; leave use_cache out, or give the run by arguments"
+            )
 
 
 def _is_lmms_eval(program: str) -> bool:
@@ -52,7 +74,7 @@ def _is_lmms_eval(program: str) -> bool:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
-    for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config"):
+    for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config", "--use_cache"):
         parser.add_argument(name)
     parser.add_argument("--batch_size", "-b")
     parser.add_argument("--force_simple", action="store_true")
@@ -86,7 +108,9 @@ def _stop_on_error_message(record: dict[str, Any]) -> None:
         hints = "".join(dict.fromkeys(nearest(name, task_names()) for name in missing))
         raise RunStopped(f"--tasks: there is no task {', '.join(missing)}.{hints} (all: lmms-eval --tasks list)")
     if message.startswith("Error during evaluation"):
-        raise RunStopped("the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0])
+        raise RunStopped(
+            "the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0], process=True
+        )
 
 
 def task_names() -> set[str]:

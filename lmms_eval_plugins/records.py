@@ -2,7 +2,7 @@
 
 <KV_RECORDS_DIR, default results/runs>/<fingerprint>/
     config.json            what ran: configuration, model, arguments, versions
-    records.rank<r>.jsonl  one line per sample; a repeated run appends, the last line of a sample counts
+    records.rank<r>.jsonl  one line per sample; a repeated run appends, the newest line of a sample counts
     summary.json           written at the end: samples, failed samples, processes
 """
 
@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ class RecordWriter:
 
     def write(self, record: dict[str, Any]) -> None:
         """Appends one line; a crash right after keeps it."""
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        line = json.dumps(record | {"time": round(time.time(), 3)}, ensure_ascii=False)
+        self._file.write(line + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 

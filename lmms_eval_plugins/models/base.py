@@ -73,7 +73,9 @@ class EvictionWrapper(lmms):
         for note in run.vision.notes:
             print(f"[kv] {note}")
         print(f"[kv] records: {records.run_dir(run.fingerprint)}", flush=True)
-        records.write_json(records.run_dir(run.fingerprint) / "config.json", self._configuration())
+        directory = records.run_dir(run.fingerprint)
+        (directory / "summary.json").unlink(missing_ok=True)
+        records.write_json(directory / "config.json", self._configuration())
 
     def _configuration(self) -> dict[str, Any]:
         run = self.settings

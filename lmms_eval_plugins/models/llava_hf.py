@@ -1,4 +1,4 @@
-"""LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision, under lmms-eval's name `llava_hf`. Prompts are those of its own wrappers."""
+"""LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision under lmms-eval's name `llava_hf`, with the prompts of its own wrappers."""
 
 from collections.abc import Mapping
 from typing import Any

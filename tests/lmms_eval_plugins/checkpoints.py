@@ -7,6 +7,8 @@ import torch
 import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from tests.models import scale_up
+
 SPECIAL = [
     "<pad>",
     "</s>",
@@ -77,9 +79,8 @@ _VISION = {
 def _save(model: Any, processor: Any, folder: Path) -> Path:
     """Saves with weights scaled up, so that answers depend on what is in the cache."""
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(4)
+        scale_up(model)
+        model.lm_head.weight[: len(SPECIAL)] = 0  # so that answers are text, and long
     model.generation_config.eos_token_id = [IDS["</s>"], IDS["<end>"]]
     model.save_pretrained(folder)
     processor.save_pretrained(folder)

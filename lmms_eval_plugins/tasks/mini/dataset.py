@@ -1,8 +1,8 @@
 """The samples as datasets on disk, made on first use.
 
 `lmms_eval_plugins.tasks.mini.dataset.document_path` (and `chart_path`, ...) is the folder of that dataset: reading the
-name makes it if it is not there, so a task file can name it as its `dataset_path`. Folders are named after a hash of the
-generator, so a changed generator never meets old samples.
+name makes it if it is not there, so a task file can name it as its `dataset_path`. Folders are named after a hash of
+the generator, so a changed generator never meets old samples.
 """
 
 import hashlib

@@ -1,0 +1,84 @@
+"""A sample that cannot be answered is recorded as failed, is never scored, and the run does not pass."""
+
+import json
+
+import pytest
+import torch
+
+from lmms_eval_plugins.errors import RunStopped
+
+from . import toy
+
+
+def broken_task():
+    docs = toy.documents()
+    docs[1]["broken"] = True
+    return toy.ToyTask(docs)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_others_are_answered_and_the_run_ends_with_the_count(batch_size, checkpoint, tgv, environment, capsys):
+    intact = toy.ask(toy.wrapper(checkpoint("llava")), toy.ToyTask(toy.documents()))
+    for path in environment.rglob("records*"):
+        path.unlink()
+    model = toy.wrapper(checkpoint("llava"), batch_size=batch_size)
+    answers = toy.ask(model, broken_task())
+    assert [answers[i] for i in (0, 2, 3)] == [intact[i] for i in (0, 2, 3)]
+    by_doc = {record["doc_id"]: record for record in toy.records(environment)}
+    assert [by_doc[i]["status"] for i in range(4)] == ["ok", "failed", "ok", "ok"]
+    assert by_doc[1]["error"] == "OSError: picture cannot be read"
+    assert by_doc[1]["answer"] is None
+    with pytest.raises(RunStopped) as stopped:
+        model.clean()
+    assert stopped.value.code == 1
+    assert "1 of 4 samples failed" in capsys.readouterr().err
+    assert json.loads(next(environment.rglob("summary.json")).read_text())["failed"] == 1
+
+
+def test_failures_may_be_allowed_and_are_left_out_of_the_scores(checkpoint, environment, monkeypatch, capsys):
+    monkeypatch.setenv("KV_ALLOW_FAILURES", "1")
+    task = broken_task()
+    model = toy.wrapper(checkpoint("llava"))
+    toy.ask(model, task)
+    assert [instance.doc_id for instance in task.instances] == [0, 2, 3]
+    model.clean()
+    assert "1 of 4 samples failed and are left out" in capsys.readouterr().out
+
+
+def test_a_run_in_which_all_failed_never_passes(checkpoint, monkeypatch):
+    monkeypatch.setenv("KV_ALLOW_FAILURES", "1")
+    model = toy.wrapper(checkpoint("llava"))
+    toy.ask(model, toy.ToyTask([{"text": "?", "images": [], "broken": True}]))
+    with pytest.raises(RunStopped):
+        model.clean()
+
+
+def test_running_out_of_memory_in_the_middle_of_a_prefill_fails_that_sample_only(checkpoint, tgv, environment):
+    model = toy.wrapper(checkpoint("llava"), batch_size=2)
+    expected = toy.ask(model, toy.ToyTask(toy.documents()))
+    longest = max(record["eviction"]["prompt_tokens"] for record in toy.records(environment))
+    layer = model.model.model.language_model.layers[1]
+
+    def hook(module, args, kwargs):
+        if (kwargs.get("hidden_states", args[0] if args else None)).shape[1] == longest:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
+    answers = toy.ask(model, toy.ToyTask(toy.documents()))
+    handle.remove()
+    later = {record["doc_id"]: record for record in toy.records(environment)[4:]}
+    failed = [doc_id for doc_id, record in later.items() if record["status"] == "failed"]
+    assert len(failed) == 1
+    assert "OutOfMemoryError" in later[failed[0]]["error"]
+    assert [answers[i] for i in range(4) if i not in failed] == [expected[i] for i in range(4) if i not in failed]
+    assert toy.ask(model, toy.ToyTask(toy.documents())) == expected
+
+
+def test_padding_requests_are_neither_answered_nor_recorded(checkpoint, environment):
+    task = toy.ToyTask(toy.documents()[:2])
+    model = toy.wrapper(checkpoint("llava"))
+    model.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
+    requests = task.requests(chat=True)
+    requests[1].metadata["__padding_only__"] = True
+    assert model.generate_until(requests)[1].text == ""
+    assert [record["doc_id"] for record in toy.records(environment)] == [0]
