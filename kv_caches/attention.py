@@ -23,7 +23,8 @@ class LayerView:
         scaling: factor on the logits, usually d ** -0.5.
         window: sliding-window size in tokens, or None for full attention.
         module: the layer's attention module, for methods that need its weights; hidden: (N, D) its input and
-        rotary: the (cos, sin) it was called with, both None unless a statistic says it needs the module's inputs.
+        rotary: the (cos, sin) it was called with, (N, d) each, both None unless a statistic says it needs the
+        module's inputs. inv_freq: (d / 2,) rotation of each pair of features per position.
     """
 
     queries: Tensor
@@ -35,6 +36,7 @@ class LayerView:
     module: torch.nn.Module | None = None
     hidden: Tensor | None = None
     rotary: tuple[Tensor, Tensor] | None = None
+    inv_freq: Tensor | None = None
 
     @property
     def heads(self) -> int:

@@ -16,18 +16,18 @@ def tokens_kept(retention: float, count: int) -> int:
     return max(1, math.floor(retention * count + 1e-9))
 
 
-def water_fill(shares: Sequence[float], total: int, cap: int) -> list[int]:
-    """Split ``total`` entries over layers in proportion to ``shares``, each between 1 and ``cap``.
+def water_fill(shares: Sequence[float], total: int, cap: int, floor: int = 1) -> list[int]:
+    """Split ``total`` entries over layers in proportion to ``shares``, each between ``floor`` and ``cap``.
 
     A layer that would exceed ``cap`` is fixed there and its surplus spread over the others in proportion (the same at
-    the floor of 1); real budgets become integers by largest remainder, lower layer first. Degenerate shares
-    (all zero, NaN or negative) mean uniform. The sum is ``total`` exactly whenever L <= total <= L * cap.
+    the floor); real budgets become integers by largest remainder, lower layer first. Degenerate shares
+    (all zero, NaN or negative) mean uniform. The sum is ``total`` exactly whenever L * floor <= total <= L * cap.
     """
     n = len(shares)
     total = min(total, n * cap)
     if any(not math.isfinite(s) or s < 0 for s in shares) or sum(shares) <= 0:
         shares = [1.0] * n
-    budgets = _fill(shares, total, cap)
+    budgets = _fill(shares, total, cap, floor)
     floors = [math.floor(b + 1e-9) for b in budgets]
     by_remainder = sorted(range(n), key=lambda i: (-round(budgets[i] - floors[i], 9), i))
     for i in by_remainder[: total - sum(floors)]:
@@ -35,19 +35,19 @@ def water_fill(shares: Sequence[float], total: int, cap: int) -> list[int]:
     return floors
 
 
-def _fill(shares: Sequence[float], total: int, cap: int) -> list[float]:
-    """Real-valued water-filling between 1 and ``cap``."""
+def _fill(shares: Sequence[float], total: int, cap: int, floor: int) -> list[float]:
+    """Real-valued water-filling between ``floor`` and ``cap``."""
     fixed: dict[int, float] = {}
     while True:
         free = [i for i in range(len(shares)) if i not in fixed]
         left, weight = total - sum(fixed.values()), sum(shares[i] for i in free)
         real = {i: left * shares[i] / weight if weight > 0 else left / len(free) for i in free}
         over = {i: float(cap) for i in free if real[i] > cap + 1e-9}
-        under = {i: 1.0 for i in free if real[i] < 1 - 1e-9}
+        under = {i: float(floor) for i in free if real[i] < floor - 1e-9}
         if not over and not under:
             return [fixed[i] if i in fixed else real[i] for i in range(len(shares))]
         # fix only the side with the larger violation: its surplus may lift the other side back into range
-        surplus = sum(real[i] - cap for i in over) - sum(1 - real[i] for i in under)
+        surplus = sum(real[i] - cap for i in over) - sum(floor - real[i] for i in under)
         fixed.update(over if surplus >= 0 and over else under or over)
 
 

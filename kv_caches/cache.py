@@ -79,6 +79,24 @@ class EvictingLayer(DynamicLayer):
         self.keys = self.keys.gather(2, index)
         self.values = self.values.gather(2, index)
 
+    def merge(self, row: int, leaving: Tensor, into: Tensor) -> None:
+        """Average slots of one sample into others, in keys and values: each target becomes the mean of itself and
+        of all slots sent to it, as they were before.
+
+        Args:
+            leaving: (T,) slots. into: (T,) the target of each.
+        """
+        if not leaving.numel():
+            return
+        leaving, into = leaving.to(self.keys.device), into.to(self.keys.device)
+        count = torch.ones(self.keys.shape[2], 1, device=self.keys.device)
+        count = count.index_add(0, into, count[leaving])
+        for name in ("keys", "values"):
+            states = getattr(self, name).clone()
+            old = states[row].float()  # (G, S, d)
+            states[row] = (old.index_add(1, into, old[:, leaving]) / count).to(states.dtype)
+            setattr(self, name, states)
+
     def valid(self, window: int | None) -> Tensor | None:
         """(B, P, S) bool: slots the newest token may attend to, or None when it may attend to all."""
         if not self.ragged and window is None:

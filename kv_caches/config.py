@@ -12,7 +12,9 @@ from typing import Any
 
 from . import registry
 from .errors import ConfigError, nearest
+from .method import Method
 from .models import model_row
+from .profiles import profile_digest
 
 FINGERPRINT_VERSION = "v1"
 DECODE_MODES = ("append", "evict")
@@ -24,6 +26,7 @@ KNOWN_VARIABLES = {
     "MAX_GENERATED_TOKENS": "cap on new tokens; the task's own limit still holds",
     "KV_VARIANT": "variant of the method (paper, official, ...)",
     "KV_DECODE": "append (default): generated tokens stay; evict: the method's own decode rule",
+    "KV_PROFILE": "profile of a variant that needs one (prefix_kv offline): a file, or a folder with one per ratio",
     "KV_RECORDS_DIR": "folder of the per-sample records",
     "KV_ALLOW_FAILURES": "1 lets a run with failed samples exit with status 0",
 }
@@ -38,6 +41,7 @@ class KVConfig:
         method: registry name, any spelling. retention: share of prompt entries kept, in (0, 1].
         variant: '' takes the method's default. decode: 'append' or 'evict'.
         model_type: a row of configs/models, or None to infer. max_new_tokens: cap on new tokens, or None.
+        profile: file or folder made by ``python -m kv_caches.profile``, for variants that need one.
 
     Raises:
         ConfigError: any value that is not allowed.
@@ -49,6 +53,7 @@ class KVConfig:
     decode: str = "append"
     model_type: str | None = None
     max_new_tokens: int | None = None
+    profile: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", registry.canonical(self.method))
@@ -67,11 +72,15 @@ class KVConfig:
                 f"KV_DECODE={self.decode!r} is not allowed; allowed: {', '.join(DECODE_MODES)}."
                 f"{nearest(self.decode, DECODE_MODES)}"
             )
-        method = registry.build(self.method, self.variant)
+        method = self.build()
         if self.decode == "evict" and method.decode_rule is None:
             raise ConfigError(
                 f"KV_DECODE=evict: {self.method} (variant {self.variant}) has no decode rule; use KV_DECODE=append"
             )
+
+    def build(self) -> Method:
+        """The method, with everything this configuration says about it."""
+        return registry.build(self.method, self.variant).configured(self)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> KVConfig | None:
@@ -83,7 +92,7 @@ class KVConfig:
         _check_names(env)
         retention = _retention(env)
         if "KV_CACHE_TYPE" not in env:
-            for name in ("PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE"):
+            for name in ("PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE", "KV_PROFILE"):
                 if name in env:
                     raise ConfigError(
                         f"{name}={env[name]!r} is set but KV_CACHE_TYPE is not: name the method or unset it"
@@ -102,6 +111,7 @@ class KVConfig:
             decode=env.get("KV_DECODE", "append"),
             model_type=env.get("MODEL_TYPE"),
             max_new_tokens=max_generated_tokens(env),
+            profile=env.get("KV_PROFILE"),
         )
 
     def fingerprint(self, **extra: Any) -> str:
@@ -110,7 +120,9 @@ class KVConfig:
         Args:
             extra: what the caller knows besides: checkpoint, revision, wrapper kind, precision, image limits, ...
         """
-        own = {k: v for k, v in asdict(self).items() if k != "model_type"}
+        own = {k: v for k, v in asdict(self).items() if k not in ("model_type", "profile")}
+        if self.profile is not None:
+            own["profile"] = profile_digest(self.profile, self.retention)
         text = json.dumps({"config": own, "extra": extra}, sort_keys=True, default=str)
         return f"{FINGERPRINT_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from . import kernels, registry
+from . import kernels
 from .attention import LayerView, newest_row
 from .cache import EMPTY, EvictingLayer
 from .config import KVConfig
@@ -44,7 +44,7 @@ class Attachment:
     def __init__(self, model: Any, config: KVConfig):
         check_model_type(config.model_type, model.config)
         self.config = config
-        self.method = registry.build(config.method, config.variant)
+        self.method = config.build()
         self.kept: list[list[list[Tensor]]] = []
         self._records: list[dict[str, Any]] = []
         self._cache: Any = None
@@ -53,6 +53,7 @@ class Attachment:
         self._vision_ids = vision_token_ids(model.config)
         self._cache_name = kernels.cache_argument(model)
         self._modules = kernels.attention_modules(model)
+        self._inv_freq = kernels.inverse_frequencies(model)
         if any(module in kernels.HANDLERS for module in self._modules):
             raise UnsupportedError(f"{type(model).__name__} is attached already; detach it first")
         self._install(model)
@@ -128,7 +129,7 @@ class Attachment:
     def _capture(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self._stats is not None:
             hidden = kwargs.get("hidden_states", args[0] if args else None)
-            self._inputs[module.layer_idx] = (hidden, kwargs.get("position_embeddings"))
+            self._inputs[module.layer_idx] = (hidden, kernels.rotary(module, kwargs.get("position_embeddings")))
 
     def attention(self, call: Callable, module: Any, query, key, value, mask, kwargs: dict[str, Any]):
         """One layer's attention: the model's own kernel, then statistics (prompt) or the decode rule (one token)."""
@@ -148,6 +149,7 @@ class Attachment:
             self._evict_step(layer, module, query, kwargs.get("sliding_window"))
         return output
 
+    @torch.no_grad()
     def _collect(self, module: Any, query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> None:
         index, width = module.layer_idx, key.shape[2]
         hidden, rotary = self._inputs.pop(index, (None, None))
@@ -163,9 +165,11 @@ class Attachment:
                 module,
                 None if hidden is None else hidden[row, real],
                 None if rotary is None else tuple(r[row if r.shape[0] > 1 else 0, real] for r in rotary),
+                self._inv_freq,
             )
             stats.collect(index, view, self.method.needs)
 
+    @torch.no_grad()
     def _after(self, model: nn.Module, args: tuple, output: Any) -> None:
         """End of a forward call; ``output`` is None when it raised."""
         cache, stats = self._cache, self._stats
@@ -186,6 +190,9 @@ class Attachment:
         offsets = layers[0].offsets.tolist()
         rule = self.method.decode_rule if self.config.decode == "evict" else None
         for index, layer in enumerate(layers):
+            for row, (s, off) in enumerate(zip(selections, offsets)):
+                if s.merges is not None:
+                    layer.merge(row, *(positions + off for positions in s.merges[index]))
             layer.keep([[kept + off for kept in s.kept[index]] for s, off in zip(selections, offsets)])
             if rule is not None:
                 layer.rules = [
@@ -193,6 +200,7 @@ class Attachment:
                     for sample, s in zip(stats, selections)
                 ]
 
+    @torch.no_grad()
     def _evict_step(self, layer: EvictingLayer, module: Any, query: Tensor, window: int | None) -> None:
         slots, changed = [], False
         for row, state in enumerate(layer.rules or []):

@@ -104,6 +104,26 @@ def attention_modules(model: Any) -> list[nn.Module]:
     return [found[i] for i in sorted(found)]
 
 
+def inverse_frequencies(model: Any) -> Tensor | None:
+    """(d / 2,) rotation per position of each feature pair of the decoder, or None without rotary positions."""
+    found = (getattr(m, "inv_freq", None) for m in model.get_decoder().modules())
+    return next((f for f in found if isinstance(f, Tensor)), None)
+
+
+def rotary(module: Any, pair: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...] | None:
+    """The (cos, sin) an attention module was called with, as (B or 1, N, d) each.
+
+    Before transformers 5.2x Qwen2.5-VL passes one for each M-RoPE axis; they are joined by its sections.
+    """
+    if pair is None or pair[0].dim() == 3:
+        return pair
+    rope = getattr(module.config, "rope_parameters", None) or module.config.rope_scaling
+    sections = list(rope["mrope_section"]) * 2
+    return tuple(
+        torch.cat([part[i % 3] for i, part in enumerate(table.split(sections, dim=-1))], dim=-1) for table in pair
+    )
+
+
 def cache_argument(model: Any) -> str:
     """Name of the cache argument of ``model.forward``: 'cache', or 'past_key_values' before transformers 5.2x."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"

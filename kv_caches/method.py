@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from .budgets import Budget
+from .errors import ConfigError
+from .prompt import Prompt
 from .retention import Retention
 from .statistics import PrefillStats, Statistic
 
@@ -16,8 +18,12 @@ from .statistics import PrefillStats, Statistic
 class Scorer(Protocol):
     """How important every prompt position is."""
 
-    def score(self, stats: PrefillStats, layer: int) -> Tensor:
-        """(S, N) float32, higher stays; S = 1 when all KV heads share one set, else the number of KV heads."""
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        """(S, N) float32, higher stays; S = 1 when all KV heads share one set, else the number of KV heads.
+
+        Args:
+            budget: entries this layer may keep, for scores that depend on it (an observation window's size).
+        """
         ...
 
 
@@ -38,15 +44,27 @@ class DecodeRule(Protocol):
         ...
 
 
+class Merge(Protocol):
+    """What happens to the entries that leave, when they are not simply dropped."""
+
+    def merge(self, kept: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
+        """Positions averaged into others and, for each, the kept position that takes it up: two (T,) tensors.
+
+        Keys and values alike: k_a becomes the mean of itself and of the entries sent to it, before the eviction.
+        """
+        ...
+
+
 @dataclass
 class Selection:
-    """What one prompt keeps: ``kept[layer][set]`` ascending positions.
+    """What one prompt keeps: ``kept[layer][set]`` ascending positions, and ``merges[layer]``, see :class:`Merge`.
 
     ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache.
     """
 
     kept: list[list[Tensor]]
     official_broke: bool = False
+    merges: list[tuple[Tensor, Tensor]] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,10 @@ class Method:
         name: registry name. paper: short citation. variant: 'paper', 'official', ...
         needs: prefill statistics. budget, scorer, retention: see the protocols.
         decode_rule: the method's own decode-time eviction, used with KV_DECODE=evict only.
-        exact_budget: False for official variants that miss floor(r N L).
+        exact_budget: False for variants whose own rule misses floor(r N L).
+        merge: how leaving entries live on in the kept ones; None drops them.
+        source: the public code the method was checked against, ``owner/name path``.
+        shares_prefill: False when the method changes the prefill itself.
     """
 
     name: str
@@ -69,13 +90,28 @@ class Method:
     needs: frozenset[Statistic] = field(default_factory=frozenset)
     decode_rule: DecodeRule | None = None
     exact_budget: bool = True
+    merge: Merge | None = None
+    source: str = ""
+    shares_prefill: bool = True
+
+    def configured(self, config: Any) -> Method:
+        """This method with what else a KVConfig says, called once when the configuration is made.
+
+        Raises:
+            ConfigError: a setting the method has no use for, or one it lacks.
+        """
+        if config.profile:
+            raise ConfigError(f"KV_PROFILE={config.profile!r}: {self.name} (variant {self.variant}) reads no profile")
+        return self
 
     def select(self, stats: PrefillStats, retention: float) -> Selection:
         """Kept positions of every layer for one prompt at retention ``retention`` (share kept)."""
         budgets = self.budget.allocate(stats, retention)
-        return Selection([self._keep(stats, layer, budget) for layer, budget in enumerate(budgets)])
+        kept = [self._keep(stats, layer, budget) for layer, budget in enumerate(budgets)]
+        merges = None if self.merge is None else [self.merge.merge(sets[0], stats.prompt) for sets in kept]
+        return Selection(kept, merges=merges)
 
     def _keep(self, stats: PrefillStats, layer: int, budget: int) -> list[Tensor]:
         if budget >= stats.prompt.length:
             return [torch.arange(stats.prompt.length)]
-        return self.retention.keep(self.scorer.score(stats, layer), budget, stats.prompt)
+        return self.retention.keep(self.scorer.score(stats, layer, budget), budget, stats.prompt)

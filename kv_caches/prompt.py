@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,9 +19,11 @@ class Prompt:
     Attributes:
         is_vision: (N,) bool on the CPU. Image and video placeholders are vision, newline tokens that the processor
             expands under the image id included; everything else (markers, timestamps, question) is text.
+        seed: hash of the sample's token ids: the same in any batch, on any machine.
     """
 
     is_vision: Tensor
+    seed: int = 0
 
     @property
     def length(self) -> int:
@@ -36,6 +39,10 @@ class Prompt:
     def text(self) -> Tensor:
         """(N_t,) positions of text tokens, ascending."""
         return (~self.is_vision).nonzero().flatten()
+
+    def generator(self, layer: int) -> torch.Generator:
+        """Random numbers of one layer of this sample, for methods that draw; always on the CPU."""
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + layer) % (1 << 63))
 
     @property
     def official_block(self) -> tuple[int, int]:
@@ -66,11 +73,16 @@ def split_batch(input_ids: Tensor, attention_mask: Tensor | None, vision_ids: tu
     ids = input_ids.detach().cpu()
     is_vision = torch.isin(ids, torch.tensor(vision_ids, dtype=ids.dtype))
     if attention_mask is None:
-        return [Prompt(row) for row in is_vision]
+        return [Prompt(roles, _seed(row)) for roles, row in zip(is_vision, ids)]
     real = attention_mask.detach().cpu().bool()
     lengths = real.sum(-1)
     if (lengths == 0).any():
         raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} of the batch has no token")
     if not all(bool(row[real.shape[1] - int(n) :].all()) for row, n in zip(real, lengths)):
         raise ValueError("padding must be on the left: set the processor's padding_side to 'left'")
-    return [Prompt(row[-int(n) :]) for row, n in zip(is_vision, lengths)]
+    return [Prompt(roles[-int(n) :], _seed(row[-int(n) :])) for roles, row, n in zip(is_vision, ids, lengths)]
+
+
+def _seed(ids: Tensor) -> int:
+    digest = hashlib.blake2b(ids.long().contiguous().numpy().tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

@@ -40,17 +40,20 @@ class Protected:
     """Always keep the first ``sinks`` and the last ``last`` tokens, then the best of the rest.
 
     Attention sinks: Xiao et al., StreamingLLM, ICLR 2024. With less room than protected tokens, the last token stays
-    first, then the sinks in order. ``text_first`` ranks every text token above every vision token.
+    first, then the sinks in order. ``text_first`` ranks every text token above every vision token, ``vision_first``
+    the other way round.
     """
 
     sinks: int = 0
     last: int = 0
     text_first: bool = False
+    vision_first: bool = False
 
     def tiers(self, prompt: Prompt) -> Tensor:
-        """(N,) int tiers: 0 vision, 1 text (0 when text has no priority), higher for protected tokens."""
+        """(N,) int tiers: 1 for the kind of token that has priority, 0 for others, higher for protected tokens."""
         n = prompt.length
-        tiers = (~prompt.is_vision).long() * int(self.text_first)
+        first = ~prompt.is_vision if self.text_first else prompt.is_vision
+        tiers = first.long() * int(self.text_first or self.vision_first)
         sinks = min(self.sinks, n)
         tiers[:sinks] = 2 + torch.arange(sinks, 0, -1)
         if self.last:

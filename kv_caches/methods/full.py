@@ -14,7 +14,7 @@ from ..statistics import PrefillStats
 class NoScore:
     """All positions equal."""
 
-    def score(self, stats: PrefillStats, layer: int) -> Tensor:
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
         return torch.zeros(1, stats.prompt.length)
 
 

@@ -39,7 +39,7 @@ class TextWeightedRanking:
     When no text row sees the image (image last), vision is ranked by the last row instead.
     """
 
-    def score(self, stats: PrefillStats, layer: int) -> Tensor:
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
         prompt, text = stats.prompt, stats.get(TEXT_ROWS, layer)
         if prompt.vision.numel() and prompt.text.numel() and prompt.vision[0] < prompt.text[-1]:
             vision_score = text.weighted / text.weight

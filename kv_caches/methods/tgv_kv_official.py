@@ -49,7 +49,7 @@ class OfficialScores:
 
     dtype: torch.dtype = torch.float32
 
-    def score(self, stats: PrefillStats, layer: int) -> Tensor:
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
         start, stop = stats.prompt.official_block
         text = stats.get(BLOCK_ROWS, layer)
         scores = text.weighted.to(self.dtype)

@@ -23,7 +23,7 @@ def test_paper_formulas(case):
     assert kept_lists(method.select(stats, case["params"]["r"])) == expected["kept"]
     assert method.budget.allocate(stats, case["params"]["r"]) == expected["budgets"]
     for layer, scores in enumerate(expected.get("scores", [])):
-        assert method.scorer.score(stats, layer)[0].tolist() == pytest.approx(scores, abs=1e-5)
+        assert method.scorer.score(stats, layer, 0)[0].tolist() == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize("case", case_list("tgv_official"), ids=by_id)
@@ -38,7 +38,7 @@ def test_released_code(case):
     states = [method.decode_rule.begin(stats, i, kept, retention) for i, kept in enumerate(selection.kept)]
     assert [state.suffix for state in states] == expected["protected_suffix"]
     for layer, scores in enumerate(expected.get("scores", [])):
-        assert method.scorer.score(stats, layer)[0].tolist() == pytest.approx(scores, abs=1e-5)
+        assert method.scorer.score(stats, layer, 0)[0].tolist() == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize("case", case_list("tgv_official_decode"), ids=by_id)
