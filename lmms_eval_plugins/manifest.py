@@ -5,24 +5,22 @@ lmms-eval loads it while it is being imported, before it reads its command line,
 
 from lmms_eval.models.registry_v2 import ModelManifest
 
-from lmms_eval_plugins.errors import RunStopped
-
 MODELS = {"llava_hf": "LlavaHf", "qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen25VL"}
 
 
-def manifests() -> list[ModelManifest]:
+def model_manifests() -> list[ModelManifest]:
     """Registers the wrappers over lmms-eval's own; from the command line the run is checked first.
 
     Raises:
-        RunStopped: the run cannot be as asked. lmms-eval would take any other exception for a plugin that is not there
-            and go on with its own wrapper and the full cache.
+        SystemExit: the run cannot be as asked, or this package cannot even be imported. lmms-eval would take any other
+            exception for a plugin that is not there and go on with its own wrapper and the full cache.
     """
-    from lmms_eval_plugins import preflight
-
     try:
+        from lmms_eval_plugins import preflight
+
         preflight.prepare_command_line()
     except Exception as error:
-        raise RunStopped(f"the KV-cache plugin cannot start: {error!r}") from error
+        raise SystemExit(f"error: the KV-cache plugin of lmms-eval cannot start: {error!r}") from error
     return [
         ModelManifest(
             model_id=name,

@@ -1,0 +1,125 @@
+"""The official command as a user types it, in processes of its own: scores, exit codes, messages."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENTRY_POINT = "[lmms_eval.models]\ntgv_kv = lmms_eval_plugins.manifest:model_manifests\n"
+METHOD = {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0.7"}
+BROKEN_TASK = """\
+include: {folder}/_mini_template_yaml
+task: broken_scene
+dataset_path: !function lmms_eval_plugins.tasks.mini.dataset.scene_path
+doc_to_visual: !function broken.doc_to_visual
+process_results: !function lmms_eval_plugins.tasks.mini.scoring.scene_results
+metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+"""
+BROKEN = """\
+def doc_to_visual(doc):
+    if doc["id"].endswith("1"):
+        raise OSError("picture cannot be read")
+    return [doc["image"]]
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the entry point, as an installation leaves it."""
+    folder = tmp_path_factory.mktemp("site")
+    info = folder / "harness_under_test-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: harness-under-test\nVersion: 0.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINT)
+    return folder
+
+
+@pytest.fixture
+def launch(site, checkpoint, tmp_path):
+    """Starts lmms-eval; returns status, output and what is on standard error apart from progress."""
+
+    def run(launcher, *argv, args="", **env):
+        command = [*launcher, "-m", "lmms_eval", "--model", "llava_hf", "--output_path", "out", "--log_samples"]
+        command += ["--model_args", f"pretrained={checkpoint('llava')},attn_implementation=eager,device_map=cpu{args}"]
+        path = os.pathsep.join([str(ROOT), str(site)])
+        clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_CPU")}
+        clean |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "KV_RECORDS_DIR": "records"}
+        done = subprocess.run(
+            [*command, *argv], env=clean | env, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+    return run
+
+
+PYTHON = [sys.executable]
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
+MINI = ("--tasks", "mini_scene", "--batch_size", "1", "--limit", "5")
+
+
+def answers(folder: Path) -> dict:
+    path = max(folder.rglob("*_samples_mini_scene.jsonl"))
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    path.unlink()
+    return {sample["doc_id"]: sample["filtered_resps"] for sample in samples}
+
+
+def test_the_official_command_and_the_same_in_two_processes(launch, tmp_path):
+    status, output, errors = launch([*ACCELERATE, "--num_processes=2"], *MINI, **METHOD)
+    assert (status, errors) == (0, [])
+    assert "keeps 30 % of the prompt's entries" in output
+    assert "1 process runs on cpu" in output
+    assert "|mini_scene|" in output
+    results = json.loads(next(tmp_path.rglob("*_results.json")).read_text())
+    (folder,) = (tmp_path / "records").iterdir()
+    assert f"kv_fingerprint={folder.name}" in results["config"]["model_args"]
+    assert json.loads((folder / "config.json").read_text())["config"]["method"] == "tgv_kv"
+    single = answers(tmp_path)
+    assert sorted(single) == [0, 1, 2, 3, 4]
+
+    status, output, errors = launch([*ACCELERATE, "--multi_gpu", "--num_processes=2"], *MINI, **METHOD)
+    assert (status, errors) == (0, [])
+    assert "2 processes run on cpu" in output
+    assert answers(tmp_path) == single
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [folder.name]
+    assert sorted(path.name for path in folder.glob("records*")) == ["records.rank0.jsonl", "records.rank1.jsonl"]
+
+
+def test_a_bad_setting_ends_the_command_before_anything_is_loaded(launch):
+    status, output, errors = launch(PYTHON, *MINI, KV_CACHE_TYPE="tgv_kv", PRUNE_RATIO="95")
+    assert status == 1
+    assert len(errors) == 1
+    assert "0.95" in errors[0]
+    assert "Loading" not in output
+
+
+def test_an_unknown_task_ends_the_command_before_a_model_is_loaded(launch):
+    status, output, errors = launch(PYTHON, "--tasks", "mini_scnee", **METHOD)
+    assert status == 1
+    assert errors == [
+        "error: --tasks: there is no task mini_scnee. Did you mean 'mini_scene'? (all: lmms-eval --tasks list)"
+    ]
+    assert "[kv]" not in output
+
+
+def test_failed_samples_end_the_command_without_a_score(launch, tmp_path):
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    mini = ROOT / "lmms_eval_plugins" / "tasks" / "mini"
+    (folder / "broken.yaml").write_text(BROKEN_TASK.format(folder=mini))
+    (folder / "broken.py").write_text(BROKEN)
+    argv = ("--tasks", "broken_scene", "--include_path", str(folder), "--limit", "3")
+    status, _, errors = launch(PYTHON, *argv, **METHOD)
+    assert status == 1
+    assert len(errors) == 1
+    assert "1 of 3 samples failed; no score is computed" in errors[0]
+    assert not list(tmp_path.rglob("*_results.json"))
+    status, output, errors = launch(PYTHON, *argv, **METHOD, KV_ALLOW_FAILURES="1")
+    assert (status, errors) == (0, [])
+    assert "1 of 3 samples failed and are left out" in output
+    results = json.loads(next(tmp_path.rglob("*_results.json")).read_text())
+    assert results["throughput"]["avg_failed_samples"] == 1

@@ -1,0 +1,88 @@
+"""lmms-eval's command line is checked and completed before lmms-eval reads it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lmms_eval_plugins import preflight
+from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.manifest import model_manifests
+
+
+@pytest.fixture
+def command_line(monkeypatch):
+    """Runs the preflight on the arguments of a command and returns the completed ones."""
+    monkeypatch.setattr(preflight.logger, "configure", lambda **_: None)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "")
+
+    def complete(*argv):
+        monkeypatch.setattr(sys, "argv", ["/somewhere/lmms_eval/__main__.py", *argv])
+        preflight.prepare_command_line()
+        return sys.argv[1:]
+
+    return complete
+
+
+def test_the_fingerprint_is_added_to_the_model_arguments(command_line, checkpoint, monkeypatch):
+    args = f"pretrained={checkpoint('llava')},device_map=cpu"
+    given = ["--model", "llava_hf", "--model_args", args, "--tasks", "mini_chart"]
+    before = command_line(*given)[-1]
+    assert before.startswith(f"--model_args={args},kv_fingerprint=v1-")
+    monkeypatch.setenv("KV_CACHE_TYPE", "none")
+    completed = command_line(*given)
+    assert completed[-1] not in (before, args)
+    assert f"--include_path={preflight.TASKS_DIR}" in completed
+    with pytest.raises(RunStopped, match="1"):
+        command_line(*given[:3], before.removeprefix("--model_args="))
+
+
+def test_other_models_and_other_programs_are_left_alone(command_line, monkeypatch):
+    given = ["--model", "dummy", "--tasks", "mme", "--include_path", "/tmp"]
+    assert command_line(*given) == given
+    monkeypatch.setattr(sys, "argv", ["pytest", "--model", "llava_hf"])
+    preflight.prepare_command_line()
+    assert sys.argv == ["pytest", "--model", "llava_hf"]
+
+
+def test_a_bad_setting_ends_the_run_with_one_line(command_line, capsys):
+    with pytest.raises(RunStopped) as stopped:
+        command_line("--model", "llava_hf", "--model_args", "pretrained=/no/such/folder", "--tasks", "mini_chart")
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == "error: pretrained=/no/such/folder: there is no such folder\n"
+
+
+def test_a_configuration_file_with_the_response_cache_is_refused(command_line, tmp_path, capsys):
+    path = tmp_path / "runs.yaml"
+    path.write_text("- model: llava_hf\n  model_args: pretrained=x\n  use_cache: cache\n")
+    with pytest.raises(RunStopped):
+        command_line("--config", str(path))
+    assert "would mix the answers of different methods" in capsys.readouterr().err
+
+
+def test_lmms_evals_own_error_messages_end_the_run(capsys):
+    def log(message, name="lmms_eval.__main__"):
+        preflight._stop_on_error_message({"name": name, "message": message})
+
+    log("anything else")
+    log("Error during evaluation: in another program", name="other")
+    with pytest.raises(RunStopped):
+        log("Tasks were not found: mini_documnt\n    Try `lmms-eval --tasks list`")
+    with pytest.raises(RunStopped):
+        log("Error during evaluation: it broke. Please set --verbosity")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: --tasks: there is no task mini_documnt. Did you mean 'mini_document'?")
+    assert "it broke" in second
+
+
+def test_what_goes_wrong_in_the_plugin_never_leaves_the_stock_wrappers_in_place(monkeypatch):
+    monkeypatch.setattr(preflight, "prepare_command_line", lambda: SimpleNamespace().missing)
+    with pytest.raises(SystemExit, match="cannot start"):
+        model_manifests()
+
+
+def test_every_model_name_has_both_kinds():
+    for manifest in model_manifests():
+        for path, simple in ((manifest.simple_class_path, True), (manifest.chat_class_path, False)):
+            module, name = path.rsplit(".", 1)
+            assert getattr(__import__(module, fromlist=[name]), name).is_simple is simple

@@ -1,0 +1,112 @@
+"""What cannot be as asked is said in one line before a model is loaded; what can is in the fingerprint."""
+
+import shutil
+
+import pytest
+
+from kv_caches import ConfigError
+from lmms_eval_plugins.families import LLAVA, QWEN3_VL
+from lmms_eval_plugins.settings import resolve, resolve_device
+
+METHOD = {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0.9"}
+
+
+def refusal(args, env=None, family=LLAVA):
+    with pytest.raises(ConfigError) as refused:
+        resolve(family, "chat", args, env or {})
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def good(checkpoint):
+    return {"pretrained": str(checkpoint("llava")), "device_map": "cpu"}
+
+
+def test_a_missing_checkpoint_is_named(good, tmp_path):
+    assert "no pretrained=" in refusal({})
+    assert "/no/such/folder: there is no such folder" in refusal({"pretrained": "/no/such/folder"})
+    assert "HF_HUB_OFFLINE" in refusal({"pretrained": "someone/some-model"})
+    assert "has no config.json" in refusal({"pretrained": str(tmp_path)})
+    (tmp_path / "config.json").write_text("{}")
+    assert "configuration cannot be read" in refusal({"pretrained": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"device_map": "cuda"}, "device_map=cuda: there is no CUDA device"),
+        ({"device_map": "", "device": "cuda:1"}, "device=cuda:1: there is no CUDA device"),
+        ({"batch_size": "auto"}, "--batch_size auto"),
+        ({"batch_size": 0}, "--batch_size 0"),
+        ({"dtype": "fp16"}, "dtype=fp16"),
+        ({"attn_implementation": "eagre"}, "Did you mean 'eager'?"),
+        ({"chat_tmplate": "x"}, "Did you mean 'chat_template'?"),
+        ({"kv_fingerprint": "v1-0"}, "kv_fingerprint=v1-0 in --model_args belongs to another run"),
+    ],
+)
+def test_model_arguments_are_checked(args, message, good, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert message in refusal({**good, **args})
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"KV_CACHE_TYPE": "tgv_vk", "PRUNE_RATIO": "0.9"}, "tgv_kv"),
+        ({"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "95"}, "0.95"),
+        ({**METHOD, "KV_RETENTON": "0.1"}, "KV_RETENTION"),
+        ({**METHOD, "MODEL_TYPE": "lava-7B"}, "llava-7B"),
+        ({**METHOD, "MODEL_TYPE": "qwen-4B"}, "contradicts the loaded model"),
+        ({"KV_ALLOW_FAILURES": "yes"}, "KV_ALLOW_FAILURES=yes"),
+        ({"IMAGE_MAX_TOKEN_NUM": "many"}, "IMAGE_MAX_TOKEN_NUM=many"),
+        ({"VISION_ASPECT_RATIO": "pad"}, "anyres_max_9"),
+    ],
+)
+def test_the_environment_is_checked(env, message, good):
+    assert message in refusal(good, env)
+
+
+def test_a_checkpoint_of_another_family_and_a_missing_cache_are_refused(good):
+    assert "is a llava" in refusal(good, family=QWEN3_VL)
+    assert "nothing to evict from" in refusal({**good, "use_cache": False}, METHOD)
+
+
+def test_the_fingerprint_names_what_can_change_an_answer_and_nothing_else(good, tmp_path):
+    def fingerprint(args=good, env=METHOD, wrapper="chat"):
+        return resolve(LLAVA, wrapper, args, env).fingerprint
+
+    copy = shutil.copytree(good["pretrained"], tmp_path / "copy")
+    assert fingerprint({**good, "pretrained": str(copy)}) == fingerprint()
+    assert fingerprint({**good, "batch_size": 4, "kv_fingerprint": fingerprint()}) == fingerprint()
+    different = [
+        fingerprint(env={}),
+        fingerprint(env={"KV_CACHE_TYPE": "none"}),
+        fingerprint(env={**METHOD, "PRUNE_RATIO": "0.8"}),
+        fingerprint(env={**METHOD, "MAX_GENERATED_TOKENS": "8"}),
+        fingerprint(wrapper="simple"),
+        fingerprint({**good, "dtype": "bfloat16"}),
+        fingerprint({**good, "max_frames_num": 8}),
+    ]
+    (copy / "generation_config.json").write_text("{}")
+    different.append(fingerprint({**good, "pretrained": str(copy)}))
+    assert len({fingerprint(), *different}) == len(different) + 1
+
+
+def test_processes_share_the_gpus_out(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    second = {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    assert resolve_device(None, "auto", {}) == ("cuda", "auto")
+    assert resolve_device(None, None, {}) == ("cuda", "cuda")
+    assert resolve_device("cuda", "auto", second) == ("cuda:1", "cuda:1")
+    assert resolve_device(None, "cpu", second) == ("cpu", "cpu")
+    with pytest.raises(ConfigError, match="--num_processes=2"):
+        resolve_device(None, "auto", {"LOCAL_WORLD_SIZE": "3"})
+
+
+def test_without_a_gpu_auto_means_the_cpu_in_float32(good, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    run = resolve(LLAVA, "chat", {**good, "device_map": "auto"}, {})
+    assert (run.device, run.device_map, run.dtype) == ("cpu", "cpu", "float32")
