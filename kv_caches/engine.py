@@ -13,7 +13,7 @@ from . import kernels
 from .attention import LayerView, newest_row
 from .cache import EMPTY, EvictingLayer
 from .config import KVConfig
-from .errors import UnsupportedError
+from .errors import ReleasedCodeError, UnsupportedError
 from .method import Selection
 from .models import check_model_type
 from .prompt import split_batch, vision_token_ids
@@ -47,6 +47,7 @@ class Attachment:
         self.method = config.build()
         self.kept: list[list[list[Tensor]]] = []
         self._records: list[dict[str, Any]] = []
+        self._newest_records: list[dict[str, Any]] = []
         self._cache: Any = None
         self._stats: list[PrefillStats] | None = None
         self._inputs: dict[Any, tuple[Any, Any]] = {}
@@ -179,10 +180,12 @@ class Attachment:
         selections = [self.method.select(sample, self.config.retention) for sample in stats]
         self._evict_prompt(cache.layers, stats, selections)
         self.kept = [selection.kept for selection in selections]
-        for sample, selection in zip(stats, selections):
-            self._records.append(
-                eviction_record(self.config, sample.prompt, selection, cache.layers, cache.layers[0].keys.shape[1])
-            )
+        kv_heads = cache.layers[0].keys.shape[1]
+        self._newest_records = [
+            eviction_record(self.config, sample.prompt, selection, cache.layers, kv_heads)
+            for sample, selection in zip(stats, selections)
+        ]
+        self._records += self._newest_records
 
     def _evict_prompt(
         self, layers: list[EvictingLayer], stats: list[PrefillStats], selections: list[Selection]
@@ -208,12 +211,21 @@ class Attachment:
             leaving = None
             if state is not None and self.method.decode_rule is not None:
                 rows = self._newest_rows(layer, row, sets, query[row, :, 0], module.scaling, window)
-                leaving = self.method.decode_rule.evict(state, rows)
+                try:
+                    leaving = self.method.decode_rule.evict(state, rows)
+                except ReleasedCodeError:
+                    self._stop_evicting(row)
             if leaving is not None:
                 sets, changed = [old[keep.to(old.device)] for old, keep in zip(sets, leaving)], True
             slots.append(sets)
         if changed:
             layer.keep(slots)
+
+    def _stop_evicting(self, row: int) -> None:
+        """The released code died on this sample: nothing leaves from here on, and its record says so."""
+        self._newest_records[row]["official_broke"] = True
+        for layer in self._cache.layers:
+            layer.rules[row] = None
 
     @staticmethod
     def _newest_rows(

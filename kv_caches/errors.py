@@ -14,6 +14,10 @@ class UnsupportedError(RuntimeError):
     """The model, cache or call cannot be evicted from correctly, so nothing is evicted and nothing goes on."""
 
 
+class ReleasedCodeError(Exception):
+    """An ``official`` variant has reached a point where the released code raises."""
+
+
 def nearest(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest allowed value, or an empty string when none is close."""
     by_lower = {a.lower(): a for a in allowed}

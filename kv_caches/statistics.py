@@ -49,6 +49,41 @@ class LastRow:
         return layer.rows(torch.tensor([layer.length - 1]))[:, 0]
 
 
+@dataclass(frozen=True)
+class WindowRows:
+    """Attention rows of the last prompt tokens, mean over each KV head's query heads.
+
+    (G, w, N) float32 with w = min(size, N): a method may use fewer rows, the last ones.
+    """
+
+    size: int = 64
+    name: str = "window rows"
+
+    def collect(self, layer: LayerView) -> Tensor:
+        rows = layer.rows(torch.arange(max(0, layer.length - self.size), layer.length))
+        return rows.unflatten(0, (layer.kv_heads, -1)).mean(1)
+
+
+@dataclass(frozen=True)
+class Received:
+    """Head-mean attention every key receives from the ``role`` rows ("text" or "vision"): (N,) float32."""
+
+    role: str
+
+    @property
+    def name(self) -> str:
+        """As listed."""
+        return f"{self.role} row sums"
+
+    def collect(self, layer: LayerView) -> Tensor:
+        total = torch.zeros(layer.length, device=layer.keys.device)
+        index = layer.prompt.vision if self.role == "vision" else layer.prompt.text
+        if index.numel():
+            for _, rows in layer.blocks(index):
+                total[: rows.shape[-1]] += rows.sum(1).mean(0)
+        return total
+
+
 class Grounding(NamedTuple):
     """Head-mean attention paid by a group of text rows R, reduced to the key axis.
 

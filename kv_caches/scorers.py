@@ -1,0 +1,90 @@
+"""Importance scores that several methods share. A score of +inf means: stays, whatever the others score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .statistics import PrefillStats, Statistic, WindowRows
+
+WINDOW = WindowRows()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The statistic itself, (G, N): one ranking per KV head."""
+
+    statistic: Statistic
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        return stats.get(self.statistic, layer)
+
+
+@dataclass(frozen=True)
+class HeadMean:
+    """Mean of a (H, N) statistic over all heads: one ranking for the layer."""
+
+    statistic: Statistic
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        return stats.get(self.statistic, layer).mean(0, keepdim=True)
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """Mean of a (H, N) statistic over the query heads that read one KV head: one ranking per KV head."""
+
+    statistic: Statistic
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        return stats.get(self.statistic, layer).unflatten(0, (stats.kv_heads, -1)).mean(1)
+
+
+@dataclass(frozen=True)
+class Recency:
+    """Later positions first."""
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        return torch.arange(stats.prompt.length, dtype=torch.float32)[None]
+
+
+@dataclass(frozen=True)
+class Random:
+    """Uniform random order, fixed by the sample's tokens and the layer."""
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        return torch.rand(1, stats.prompt.length, generator=stats.prompt.generator(layer))
+
+
+@dataclass(frozen=True)
+class WindowVotes:
+    """SnapKV: the last w queries vote for past keys, votes are pooled along the positions, the window stays.
+
+    a[j] = sum over i >= N - w of A[i, j] for j < N - w, mean over the KV head's query heads, softmax over all N keys;
+    then average or max pooling with zero padding counted. The window's own columns score +inf.
+
+    Attributes:
+        window: w. As w must leave room in the budget b for past tokens, w_eff = min(w, max(1, b // 2)) is used,
+            unless ``capped`` is False: then min(w, b), and a window of b tokens or more means the last b tokens.
+        kernel: odd pooling width. pooling: "avg" or "max".
+    """
+
+    window: int = 64
+    kernel: int = 5
+    pooling: str = "avg"
+    capped: bool = True
+
+    def size(self, budget: int) -> int:
+        """w_eff at a budget."""
+        return min(self.window, max(1, budget // 2) if self.capped else budget)
+
+    def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
+        window, n = self.size(budget), stats.prompt.length
+        votes = stats.get(WINDOW, layer)[:, -window:, : n - window].sum(1)  # (G, N - w)
+        if votes.shape[1]:
+            pool = F.avg_pool1d if self.pooling == "avg" else F.max_pool1d
+            votes = pool(votes, self.kernel, stride=1, padding=self.kernel // 2)
+        return F.pad(votes, (0, window), value=torch.inf)
