@@ -12,8 +12,24 @@ from .method import Method
 
 GROUP = "kv_caches.methods"
 _BUILT_IN = {
-    "full": "kv_caches.methods.full",
-    "tgv_kv": "kv_caches.methods.tgv_kv",
+    name: f"kv_caches.methods.{name}"
+    for name in (
+        "full",
+        "tgv_kv",
+        "h2o",
+        "snapkv",
+        "streaming_llm",
+        "elastic_cache",
+        "prefix_kv",
+        "pyramid_kv",
+        "ada_kv",
+        "random",
+        "random_text_first",
+        "random_vision_first",
+        "tova",
+        "keydiff",
+        "knorm",
+    )
 }
 _ALIASES = {"none": "full", "fullkv": "full", "fullcache": "full"}
 
@@ -52,7 +68,9 @@ def canonical(name: str, variable: str = "KV_CACHE_TYPE") -> str:
     names = {_key(n): n for n in method_names()} | _ALIASES
     if _key(name) not in names:
         allowed = ", ".join(sorted([*method_names(), "none"]))
-        raise ConfigError(f"{variable}={name!r} is not a method; allowed: {allowed}.{nearest(name, [*method_names(), *_ALIASES])}")
+        raise ConfigError(
+            f"{variable}={name!r} is not a method; allowed: {allowed}.{nearest(name, [*method_names(), *_ALIASES])}"
+        )
     return names[_key(name)]
 
 

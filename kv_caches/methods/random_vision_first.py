@@ -1,0 +1,19 @@
+"""Random control of the TGV-KV paper's Table 1c: vision stays before any text does, random within each.
+
+Liu et al., "TGV-KV", ICML 2026. The draw depends on the sample's tokens and the layer only.
+"""
+
+from __future__ import annotations
+
+from ..budgets import Uniform
+from ..method import Method
+from ..retention import Protected
+from ..scorers import Random
+
+VARIANTS = ("plain",)
+
+
+def build(variant: str) -> Method:
+    """All vision tokens when they fit, then random text tokens; else random vision tokens only."""
+    paper = "control (Liu et al., ICML 2026, Table 1c)"
+    return Method("random_vision_first", paper, Uniform(), Random(), Protected(vision_first=True), variant)
