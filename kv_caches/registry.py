@@ -23,12 +23,15 @@ _BUILT_IN = {
         "prefix_kv",
         "pyramid_kv",
         "ada_kv",
+        "ablation",
         "random",
         "random_text_first",
         "random_vision_first",
         "tova",
         "keydiff",
         "knorm",
+        "expected_attention",
+        "mm_shiftkv",
     )
 }
 _ALIASES = {"none": "full", "fullkv": "full", "fullcache": "full"}
