@@ -20,7 +20,7 @@ class NoScore:
 
 def full(variant: str) -> Method:
     """The reference every method is compared with; retention is always 1."""
-    return Method("full", "none", Uniform(), NoScore(), Protected())
+    return Method("full", "-", Uniform(), NoScore(), Protected())
 
 
 VARIANTS = ("paper",)

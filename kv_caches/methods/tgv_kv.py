@@ -65,4 +65,5 @@ def build(variant: str) -> Method:
     keep = TextPriority(sinks=4, last=1) if variant == "protected" else TextPriority()
     paper = "Liu et al., ICML 2026"
     needs: frozenset[Statistic] = frozenset({TEXT_ROWS, LAST})
-    return Method("tgv_kv", paper, TextVisionBudget(), TextWeightedRanking(), keep, variant, needs)
+    source = "Danielement321/TGV-KV kv_caches/tgv_kv.py"
+    return Method("tgv_kv", paper, TextVisionBudget(), TextWeightedRanking(), keep, variant, needs, source=source)

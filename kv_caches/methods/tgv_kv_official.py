@@ -8,6 +8,7 @@ block is ranked by all rows, text is protected by adding 100 to scores, and deco
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -87,6 +88,7 @@ class EvictLeastAttended:
 
     budget: OfficialBudget
     sinks: int = 4
+    name: ClassVar[str] = "least attended"
 
     def begin(self, stats: PrefillStats, layer: int, kept: list[Tensor], retention: float) -> _Slots:
         suffix = int((kept[0] >= stats.prompt.official_block[1]).sum())
@@ -129,4 +131,5 @@ def build_official(variant: str, sinks: int = 4) -> Method:
         needs=frozenset({BLOCK_ROWS, COLUMNS}),
         decode_rule=EvictLeastAttended(budget, sinks),
         exact_budget=False,
+        source="Danielement321/TGV-KV kv_caches/tgv_kv.py",
     )
