@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ class EvictingLayer(DynamicLayer):
         positions: (B, P, S) long; 0 is the sample's first real token, EMPTY marks a padding slot. P is 1 when all KV
             heads share one set of positions, else G.
         ragged: True when some slot is EMPTY, so attention needs a validity mask.
-        rules: per sample, the state of the method's decode rule (None: nothing leaves while decoding).
+        rules: per sample, the method's decode rule at work, or None where nothing leaves while decoding.
     """
 
     def __init__(self, offsets: Tensor):
@@ -56,46 +57,35 @@ class EvictingLayer(DynamicLayer):
         """Mask over everything seen; the attention call replaces it by the layer's own validity when decoding."""
         return self.seen + query_length, 0
 
-    def keep(self, slots: list[list[Tensor]]) -> None:
-        """Drop every slot not listed; rows shorter than the longest are padded on the left.
+    def take(
+        self, rows: Sequence[int], slots: list[list[Tensor]], merges: list[tuple[Tensor, Tensor] | None] | None = None
+    ) -> EvictingLayer:
+        """A new layer that holds copies of the given slots of the given samples; shorter rows are padded on the left.
 
-        The kept rows move to storage of their own: nothing of the old tensors stays alive.
+        The copies are storage of their own: once this layer is dropped, nothing of it stays alive.
 
         Args:
-            slots: per sample, per set (1 or G), ascending slot indices.
+            rows: (R,) samples of this layer's batch, repeats allowed.
+            slots: per row, per set (1 or G), ascending slot indices.
+            merges: per row, slots averaged into others before the copy, see :func:`merged`.
         """
-        device = self.keys.device
-        sets = max(len(sample) for sample in slots)
-        longest = max(index.numel() for sample in slots for index in sample)
-        table = torch.full((len(slots), sets, longest), EMPTY, device=device)
-        for row, sample in zip(table, slots):
-            for line, index in zip(row, sample if len(sample) == sets else sample * sets):
-                line[longest - index.numel() :] = index.to(device)
+        device, (_, kv_heads, _, dim) = self.keys.device, self.keys.shape
+        table = _slot_table(slots, device)
         empty, table = table == EMPTY, table.clamp(min=0)
-        self.ragged = bool(empty.any())
-        positions = self.positions.expand(-1, sets, -1).gather(-1, table)
-        self.positions = positions.masked_fill(empty, EMPTY)
-        index = table[..., None].expand(-1, self.keys.shape[1], -1, self.keys.shape[-1])
-        self.keys = self.keys.gather(2, index)
-        self.values = self.values.gather(2, index)
-
-    def merge(self, row: int, leaving: Tensor, into: Tensor) -> None:
-        """Average slots of one sample into others, in keys and values: each target becomes the mean of itself and
-        of all slots sent to it, as they were before.
-
-        Args:
-            leaving: (T,) slots. into: (T,) the target of each.
-        """
-        if not leaving.numel():
-            return
-        leaving, into = leaving.to(self.keys.device), into.to(self.keys.device)
-        count = torch.ones(self.keys.shape[2], 1, device=self.keys.device)
-        count = count.index_add(0, into, count[leaving])
+        new = EvictingLayer(self.offsets[list(rows)])
+        new.seen, new.device, new.is_initialized = self.seen, device, True
+        new.ragged = bool(empty.any())
+        new.positions = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table)
+        new.positions.masked_fill_(empty, EMPTY)
         for name in ("keys", "values"):
-            states = getattr(self, name).clone()
-            old = states[row].float()  # (G, S, d)
-            states[row] = (old.index_add(1, into, old[:, leaving]) / count).to(states.dtype)
-            setattr(self, name, states)
+            target = self.keys.new_empty(len(rows), kv_heads, table.shape[-1], dim)
+            for i, row in enumerate(rows):
+                states = getattr(self, name)[row]
+                if merges is not None and merges[i] is not None:
+                    states = merged(states, *merges[i])  # type: ignore[misc]
+                torch.gather(states, 1, table[i, :, :, None].expand(kv_heads, -1, dim), out=target[i])
+            setattr(new, name, target)
+        return new
 
     def valid(self, window: int | None) -> Tensor | None:
         """(B, P, S) bool: slots the newest token may attend to, or None when it may attend to all."""
@@ -125,3 +115,30 @@ class EvictingLayer(DynamicLayer):
         super().batch_repeat_interleave(repeats)
         self.positions = self.positions.repeat_interleave(repeats, dim=0)
         self.offsets = self.offsets.repeat_interleave(repeats, dim=0)
+
+
+def _slot_table(slots: list[list[Tensor]], device: torch.device) -> Tensor:
+    """(R, P, K) slot indices, padded on the left with EMPTY; rows that share one set follow those that do not."""
+    sets = max(len(row) for row in slots)
+    longest = max(index.numel() for row in slots for index in row)
+    table = torch.full((len(slots), sets, longest), EMPTY, device=device)
+    for lines, row in zip(table, slots):
+        for line, index in zip(lines, row if len(row) == sets else row * sets):
+            line[longest - index.numel() :] = index.to(device)
+    return table
+
+
+def merged(states: Tensor, leaving: Tensor, into: Tensor) -> Tensor:
+    """Keys or values (G, S, d) with some slots averaged into others: each target becomes the mean of itself and of all
+    slots sent to it, as they were before.
+
+    Args:
+        leaving: (T,) slots. into: (T,) the target of each.
+    """
+    if not leaving.numel():
+        return states
+    leaving, into = leaving.to(states.device), into.to(states.device)
+    count = torch.ones(states.shape[1], 1, device=states.device)
+    count = count.index_add(0, into, count[leaving])
+    old = states.float()
+    return (old.index_add(1, into, old[:, leaving]) / count).to(states.dtype)

@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
 from . import kernels
-from .attention import LayerView, newest_row
-from .cache import EMPTY, EvictingLayer
+from .attention import LayerView
+from .cache import EvictingLayer
 from .config import KVConfig
-from .errors import ReleasedCodeError, UnsupportedError
-from .method import Selection
+from .errors import UnsupportedError
 from .models import check_model_type
 from .prompt import split_batch, vision_token_ids
-from .records import eviction_record
-from .statistics import PrefillStats
+from .rows import Row, evict_step, evicted, records
+from .statistics import PrefillStats, Statistic
 
 
 def attach(model: Any, config: KVConfig) -> Attachment:
@@ -45,9 +44,9 @@ class Attachment:
         check_model_type(config.model_type, model.config)
         self.config = config
         self.method = config.build()
+        self._needs = self._statistics()
         self.kept: list[list[list[Tensor]]] = []
         self._records: list[dict[str, Any]] = []
-        self._newest_records: list[dict[str, Any]] = []
         self._cache: Any = None
         self._stats: list[PrefillStats] | None = None
         self._inputs: dict[Any, tuple[Any, Any]] = {}
@@ -71,8 +70,12 @@ class Attachment:
             model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._after, always_call=True),
         ]
-        if any(getattr(s, "module_inputs", False) for s in self.method.needs):
+        if any(getattr(statistic, "module_inputs", False) for statistic in self._needs):
             self._hooks += [m.register_forward_pre_hook(self._capture, with_kwargs=True) for m in self._modules]
+
+    def _statistics(self) -> frozenset[Statistic]:
+        """What the prefill measures."""
+        return self.method.needs
 
     def detach(self) -> None:
         """Restore the model. Safe to call twice."""
@@ -147,7 +150,7 @@ class Attachment:
         else:
             output = kernels.call_with_validity(call, module, query, key, value, valid, kwargs)
         if layer.rules is not None:
-            self._evict_step(layer, module, query, kwargs.get("sliding_window"))
+            evict_step(self._cache.layers, module.layer_idx, query, module.scaling, kwargs.get("sliding_window"))
         return output
 
     @torch.no_grad()
@@ -168,7 +171,7 @@ class Attachment:
                 None if rotary is None else tuple(r[row if r.shape[0] > 1 else 0, real] for r in rotary),
                 self._inv_freq,
             )
-            stats.collect(index, view, self.method.needs)
+            stats.collect(index, view, self._needs)
 
     @torch.no_grad()
     def _after(self, model: nn.Module, args: tuple, output: Any) -> None:
@@ -177,70 +180,12 @@ class Attachment:
         self._cache = self._stats = None
         if output is None or stats is None:
             return
-        selections = [self.method.select(sample, self.config.retention) for sample in stats]
-        self._evict_prompt(cache.layers, stats, selections)
-        self.kept = [selection.kept for selection in selections]
-        kv_heads = cache.layers[0].keys.shape[1]
-        self._newest_records = [
-            eviction_record(self.config, sample.prompt, selection, cache.layers, kv_heads)
-            for sample, selection in zip(stats, selections)
-        ]
-        self._records += self._newest_records
+        self._prefilled(cache, stats)
 
-    def _evict_prompt(
-        self, layers: list[EvictingLayer], stats: list[PrefillStats], selections: list[Selection]
-    ) -> None:
-        offsets = layers[0].offsets.tolist()
-        rule = self.method.decode_rule if self.config.decode == "evict" else None
-        for index, layer in enumerate(layers):
-            for row, (s, off) in enumerate(zip(selections, offsets)):
-                if s.merges is not None:
-                    layer.merge(row, *(positions + off for positions in s.merges[index]))
-            layer.keep([[kept + off for kept in s.kept[index]] for s, off in zip(selections, offsets)])
-            if rule is not None:
-                layer.rules = [
-                    None if s.official_broke else rule.begin(sample, index, s.kept[index], self.config.retention)
-                    for sample, s in zip(stats, selections)
-                ]
-
-    @torch.no_grad()
-    def _evict_step(self, layer: EvictingLayer, module: Any, query: Tensor, window: int | None) -> None:
-        slots, changed = [], False
-        for row, state in enumerate(layer.rules or []):
-            sets = [(line != EMPTY).nonzero().flatten() for line in layer.positions[row]]
-            leaving = None
-            if state is not None and self.method.decode_rule is not None:
-                rows = self._newest_rows(layer, row, sets, query[row, :, 0], module.scaling, window)
-                try:
-                    leaving = self.method.decode_rule.evict(state, rows)
-                except ReleasedCodeError:
-                    self._stop_evicting(row)
-            if leaving is not None:
-                sets, changed = [old[keep.to(old.device)] for old, keep in zip(sets, leaving)], True
-            slots.append(sets)
-        if changed:
-            layer.keep(slots)
-
-    def _stop_evicting(self, row: int) -> None:
-        """The released code died on this sample: nothing leaves from here on, and its record says so."""
-        self._newest_records[row]["official_broke"] = True
-        for layer in self._cache.layers:
-            layer.rules[row] = None
-
-    @staticmethod
-    def _newest_rows(
-        layer: EvictingLayer, row: int, sets: list[Tensor], query: Tensor, scaling: Any, window: int | None
-    ):
-        """The newest query's attention per set of slots: [(H, S)] when heads share one set, else G x (H / G, S)."""
-        kv_heads, valid = layer.keys.shape[1], layer.valid(window)
-        per_set = kv_heads // len(sets)
-        queries = query.view(len(sets), -1, query.shape[-1])
-        return [
-            newest_row(
-                queries[i],
-                layer.keys[row, i * per_set : (i + 1) * per_set, index],
-                scaling,
-                None if valid is None else valid[row, i, index],
-            )
-            for i, index in enumerate(sets)
-        ]
+    def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
+        """Evict; layer by layer, so that never more than one layer exists twice."""
+        rows = [Row.of(i, self.config, self.method, sample) for i, sample in enumerate(stats)]
+        for index, layer in enumerate(cache.layers):
+            cache.layers[index] = evicted(layer, index, rows)
+        self._records += records(cache.layers, rows)
+        self.kept = [row.selection.kept for row in rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -142,3 +142,14 @@ def adopt(cache: Any, layers: list) -> None:
         )
     cache.layers = layers
     cache.layer_class_to_replicate = None
+
+
+def position_deltas(model: Any) -> Tensor | None:
+    """(B, 1) distance of M-RoPE from token positions, as the last prefill left it on the model; None without M-RoPE."""
+    return getattr(getattr(model, "model", None), "rope_deltas", None)
+
+
+def set_position_deltas(model: Any, deltas: Tensor | None, samples: Sequence[int]) -> None:
+    """Make an M-RoPE model continue rows that come from the given samples of the prefill that left ``deltas``."""
+    if deltas is not None:
+        model.model.rope_deltas = deltas[list(samples)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .cache import EvictingLayer
@@ -11,7 +12,7 @@ from .prompt import Prompt
 
 
 def eviction_record(
-    config: KVConfig, prompt: Prompt, selection: Selection, layers: list[EvictingLayer], kv_heads: int
+    config: KVConfig, prompt: Prompt, selection: Selection, layers: Sequence[EvictingLayer], kv_heads: int
 ) -> dict[str, Any]:
     """One sample's record after eviction.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from kv_caches import registry
 from kv_caches.attention import LayerView
+from kv_caches.methods.prefix_kv import OfflinePrefixKV, Profiled
 from kv_caches.prompt import Prompt
 from kv_caches.statistics import PrefillStats
 
@@ -50,3 +53,52 @@ def kept_lists(selection):
     """[layer][position] when one set per layer, else [layer][set][position]."""
     kept = [[index.tolist() for index in sets] for sets in selection.kept]
     return [sets[0] for sets in kept] if all(len(sets) == 1 for sets in kept) else kept
+
+
+class FakeAttention(torch.nn.Module):
+    """Of an attention module, what statistics that need one read."""
+
+    def __init__(self, layer, hidden_size, heads, head_dim):
+        super().__init__()
+        self.layer_idx = layer
+        self.q_proj = torch.nn.Linear(hidden_size, heads * head_dim, bias=False)
+
+
+def random_view(prompt, layer=0, heads=4, kv_heads=2, head_dim=8, hidden_size=16, seed=0):
+    """A layer with random queries, keys, values, attention input and default rotary positions."""
+    generator, n = torch.Generator().manual_seed(seed * 1000 + layer), prompt.length
+    q, k, v = (torch.randn(h, n, head_dim, generator=generator) for h in (heads, kv_heads, kv_heads))
+    inv_freq = 10000.0 ** -(torch.arange(0, head_dim, 2) / head_dim)
+    angle = torch.arange(n)[:, None] * inv_freq.repeat(2)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = FakeAttention(layer, hidden_size, heads, head_dim)
+    hidden = torch.randn(n, hidden_size, generator=generator)
+    rotary = (angle.cos(), angle.sin())
+    return LayerView(2 * q, k, v, prompt, head_dim**-0.5, None, module, hidden, rotary, inv_freq)
+
+
+def random_stats(prompt, needs, layers=3, **sizes):
+    """PrefillStats of random layers."""
+    stats = PrefillStats(prompt, layers)
+    for layer in range(layers):
+        stats.collect(layer, random_view(prompt, layer, **sizes), needs)
+    return stats
+
+
+def prompt_of(tokens, seed=5):
+    """A prompt from a string of T and V."""
+    return Prompt(torch.tensor([token == "V" for token in tokens]), seed)
+
+
+def every_variant():
+    """(name, variant) of every registered method."""
+    return [(name, variant) for name in registry.method_names() for variant in registry.variants(name)]
+
+
+def build(name, variant):
+    """The method, with a made-up profile where it needs one."""
+    method = registry.build(name, variant)
+    if isinstance(method, OfflinePrefixKV):
+        return replace(method, budget=Profiled((0.2, 0.5, 0.8)))
+    return method

@@ -77,7 +77,9 @@ def test_the_prompt_is_prefilled_once_and_one_token_follows_per_step(monkeypatch
     batch = inputs(model, "image")
     update = EvictingLayer.update
     monkeypatch.setattr(
-        EvictingLayer, "update", lambda self, k, v, *a, **b: (lengths.append(k.shape[2]), update(self, k, v, *a, **b))[1]
+        EvictingLayer,
+        "update",
+        lambda self, k, v, *a, **b: (lengths.append(k.shape[2]), update(self, k, v, *a, **b))[1],
     )
     with attach(model, TGV):
         generate(model, batch)
@@ -166,7 +168,9 @@ def test_a_cache_filled_while_detached_is_refused():
 
 def test_layer_types_that_hold_no_entries_are_refused_by_name(monkeypatch):
     model = build("qwen3_vl")
-    monkeypatch.setattr(model.config.get_text_config(), "layer_types", ["full_attention", "linear_attention"] * 2, False)
+    monkeypatch.setattr(
+        model.config.get_text_config(), "layer_types", ["full_attention", "linear_attention"] * 2, False
+    )
     refusal(lambda: attach(model, TGV), "linear_attention")
 
 

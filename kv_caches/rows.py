@@ -1,0 +1,115 @@
+"""From a prefilled batch to the batch that decodes: which samples, evicted how, with which proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .attention import newest_row
+from .cache import EMPTY, EvictingLayer
+from .config import KVConfig
+from .errors import ReleasedCodeError
+from .method import DecodeRule, Method, Selection
+from .records import eviction_record
+from .statistics import PrefillStats
+
+
+@dataclass
+class Row:
+    """One sample evicted as one configuration says. ``sample`` is its row in the prefilled batch."""
+
+    sample: int
+    config: KVConfig
+    method: Method
+    stats: PrefillStats
+    selection: Selection
+
+    @classmethod
+    def of(cls, sample: int, config: KVConfig, method: Method, stats: PrefillStats) -> Row:
+        """Let the method choose what stays."""
+        return cls(sample, config, method, stats, method.select(stats, config.retention))
+
+    def evict_from(self, layer: EvictingLayer, index: int) -> tuple[list[Tensor], tuple[Tensor, Tensor] | None]:
+        """Slots that stay in a layer of the prompt's cache, and its merges."""
+        offset, merges = int(layer.offsets[self.sample]), self.selection.merges
+        kept = [positions + offset for positions in self.selection.kept[index]]
+        return kept, None if merges is None else (merges[index][0] + offset, merges[index][1] + offset)
+
+
+@dataclass
+class RuleAtWork:
+    """A method's decode rule on one sample in one layer; ``sets`` is 1 when its heads share one set of slots, also in a
+    batch where other rows have a set per head."""
+
+    sets: int
+    rule: DecodeRule
+    state: Any
+    record: dict[str, Any]
+
+
+def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLayer:
+    """Layer ``index`` of the decoding batch, copied out of the prompt's cache."""
+    chosen = [row.evict_from(layer, index) for row in rows]
+    return layer.take([row.sample for row in rows], [kept for kept, _ in chosen], [merge for _, merge in chosen])
+
+
+def records(layers: Sequence[EvictingLayer], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Proof of eviction of every row; decode rules start here, so that they can amend it."""
+    kv_heads = layers[0].keys.shape[1]
+    proofs = [eviction_record(row.config, row.stats.prompt, row.selection, layers, kv_heads) for row in rows]
+    if any(row.config.decode == "evict" for row in rows):
+        for index, layer in enumerate(layers):
+            layer.rules = [_rule(row, index, proof) for row, proof in zip(rows, proofs)]
+    return proofs
+
+
+def _rule(row: Row, index: int, record: dict[str, Any]) -> RuleAtWork | None:
+    rule = row.method.decode_rule
+    if row.config.decode != "evict" or rule is None or row.selection.official_broke:
+        return None
+    kept = row.selection.kept[index]
+    return RuleAtWork(len(kept), rule, rule.begin(row.stats, index, kept, row.config.retention), record)
+
+
+@torch.no_grad()
+def evict_step(layers: list[EvictingLayer], index: int, query: Tensor, scaling: float, window: int | None) -> None:
+    """Let the decode rules of layer ``index`` drop slots after a step; ``query`` is (B, H, 1, d)."""
+    layer, slots, changed = layers[index], [], False
+    for row, work in enumerate(layer.rules or []):
+        lines = layer.positions[row][: None if work is None else work.sets]
+        sets = [(line != EMPTY).nonzero().flatten() for line in lines]
+        staying = None
+        if work is not None:
+            try:
+                staying = work.rule.evict(work.state, _newest_rows(layer, row, sets, query[row, :, 0], scaling, window))
+            except ReleasedCodeError:  # the released code died: nothing leaves from here on, and the record says so
+                work.record["official_broke"] = True
+                for other in layers:
+                    other.rules[row] = None  # type: ignore[index]
+        if staying is not None:
+            sets, changed = [old[keep.to(old.device)] for old, keep in zip(sets, staying)], True
+        slots.append(sets)
+    if changed:
+        layers[index] = layer.take(range(len(slots)), slots)
+        layers[index].rules = layer.rules
+
+
+def _newest_rows(
+    layer: EvictingLayer, row: int, sets: list[Tensor], query: Tensor, scaling: float, window: int | None
+) -> list[Tensor]:
+    """The newest query's attention per set of slots: [(H, S)] when heads share one set, else G x (H / G, S)."""
+    valid, per_set = layer.valid(window), layer.keys.shape[1] // len(sets)
+    queries = query.view(len(sets), -1, query.shape[-1])
+    return [
+        newest_row(
+            queries[i],
+            layer.keys[row, i * per_set : (i + 1) * per_set, index],
+            scaling,
+            None if valid is None else valid[row, i, index],
+        )
+        for i, index in enumerate(sets)
+    ]

@@ -1,0 +1,86 @@
+"""One prefill, many configurations: every sample's prompt runs once, then each configuration decodes from a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache
+
+from . import kernels
+from .config import KVConfig
+from .engine import Attachment
+from .errors import UnsupportedError
+from .rows import Row, evicted, records
+from .statistics import PrefillStats, Statistic
+
+
+class SharedPrefill(Attachment):
+    """A model whose prefill keeps the whole prompt cache and measures what all configurations need.
+
+    The first token comes from the full prefill, so it is the same for every configuration::
+
+        with SharedPrefill(model, configs) as shared:
+            first = model.generate(**inputs, max_new_tokens=1)
+            for rows in batches_of([(sample, config), ...]):
+                cache, proofs = shared.fork(rows)
+                model.generate(**shared.continuation(first, mask, rows), cache=cache, max_new_tokens=limit - 1)
+
+    Raises:
+        UnsupportedError: a method that changes the prefill and so cannot share one.
+    """
+
+    def __init__(self, model: Any, configs: Sequence[KVConfig]):
+        self.methods = {config: config.build() for config in configs}
+        for config, method in self.methods.items():
+            if not method.shares_prefill:
+                raise UnsupportedError(f"{config.method} changes the prefill and cannot share one; run it alone")
+        self._model = model
+        self._layers: list[Any] = []
+        self._samples: list[PrefillStats] = []
+        self._deltas: Any = None
+        super().__init__(model, KVConfig())
+
+    def _statistics(self) -> frozenset[Statistic]:
+        return frozenset().union(*(method.needs for method in self.methods.values()))
+
+    def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
+        self._layers, self._samples = list(cache.layers), stats
+        self._deltas = kernels.position_deltas(self._model)
+
+    def release(self) -> None:
+        """Let go of the prompt's full cache."""
+        self._layers, self._samples = [], []
+
+    def detach(self) -> None:
+        """Restore the model. Safe to call twice."""
+        self.release()
+        super().detach()
+
+    @torch.no_grad()
+    def fork(self, rows: Sequence[tuple[int, KVConfig]]) -> tuple[DynamicCache, list[dict[str, Any]]]:
+        """Caches of (sample, configuration) pairs as one ragged batch, and the proof of eviction of each.
+
+        The prompt's cache stays whole. The next ``generate`` call must continue exactly these rows.
+        """
+        chosen = [Row.of(sample, c, self.methods[c], self._samples[sample]) for sample, c in rows]
+        cache = DynamicCache()
+        layers = [evicted(layer, index, chosen) for index, layer in enumerate(self._layers)]
+        kernels.adopt(cache, layers)
+        kernels.set_position_deltas(self._model, self._deltas, [sample for sample, _ in rows])
+        return cache, records(layers, chosen)
+
+    @staticmethod
+    def continuation(
+        sequences: Tensor, attention_mask: Tensor, rows: Sequence[tuple[int, KVConfig]]
+    ) -> dict[str, Tensor]:
+        """Inputs of the ``generate`` call that continues forked rows.
+
+        Args:
+            sequences: (B, N + 1) prompt and first token. attention_mask: (B, N) of the prompt.
+        """
+        index = torch.tensor([sample for sample, _ in rows], device=sequences.device)
+        mask = torch.cat([attention_mask, attention_mask.new_ones(attention_mask.shape[0], 1)], dim=1)
+        return {"input_ids": sequences[index], "attention_mask": mask[index]}
