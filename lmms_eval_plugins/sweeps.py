@@ -1,0 +1,83 @@
+"""Sweeps: named lists of configurations, from configs/sweeps/*.yaml and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kv_caches import ConfigError, KVConfig
+from kv_caches.errors import nearest
+from kv_caches.registry import canonical
+
+FOLDER = Path(__file__).resolve().parents[1] / "configs" / "sweeps"
+_KEYS = {"retention", "methods"}
+_ENTRY_KEYS = {"method", "variant", "decode", "retention", "profile"}
+
+
+def sweep_names() -> list[str]:
+    """Names of the sweeps in configs/sweeps."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_sweep(
+    name: str, methods: Sequence[str] = (), retention: Sequence[float] = (), base: KVConfig | None = None
+) -> list[KVConfig]:
+    """The configurations of a sweep, the full cache first, no configuration twice.
+
+    Args:
+        name: a file of configs/sweeps without its ending, or a path to a YAML file.
+        methods: keep only these methods (and the full cache, which the others are compared with).
+        retention: budgets that replace the sweep's own.
+        base: where limits that are not part of a sweep come from (model type, new tokens).
+
+    Raises:
+        ConfigError: no such sweep, or something in it that is not allowed.
+    """
+    path = _find(name)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or set(content) != _KEYS:
+        raise ConfigError(f"{path}: a sweep has exactly the keys {', '.join(sorted(_KEYS))}")
+    wanted = {canonical(method, "METHODS") for method in methods} | {"full"}
+    budgets = list(retention) or content["retention"]
+    configs: dict[KVConfig, None] = {}
+    for entry in content["methods"]:
+        for config in _entry(path, entry, budgets, base or KVConfig()):
+            if not methods or config.method in wanted:
+                configs[config] = None
+    listed = {config.method for config in configs}
+    for method in sorted(wanted - listed):
+        configs |= dict.fromkeys(_entry(path, method, budgets, base or KVConfig()))
+    return sorted(configs, key=lambda config: config.method != "full")
+
+
+def _find(name: str) -> Path:
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path
+    if name not in sweep_names():
+        allowed = ", ".join(sweep_names())
+        raise ConfigError(
+            f"KV_SWEEP={name!r} is neither a YAML file nor a sweep of configs/sweeps; allowed: {allowed}."
+            f"{nearest(name, sweep_names())}"
+        )
+    return FOLDER / f"{name}.yaml"
+
+
+def _entry(path: Path, entry: Any, budgets: Sequence[float], base: KVConfig) -> list[KVConfig]:
+    fields = {"method": entry} if isinstance(entry, str) else dict(entry)
+    for key in fields:
+        if key not in _ENTRY_KEYS:
+            allowed = ", ".join(sorted(_ENTRY_KEYS))
+            raise ConfigError(
+                f"{path}: {key!r} in {entry!r} is not allowed; allowed: {allowed}.{nearest(key, _ENTRY_KEYS)}"
+            )
+    own = fields.pop("retention", None)
+    if canonical(fields["method"], f"{path}: method") == "full":
+        return [replace(base, method="full", retention=1.0, variant="", decode="append", profile=None)]
+    shares = budgets if own is None else own if isinstance(own, list) else [own]
+    settings = {"variant": "", "decode": "append", "profile": None} | fields
+    return [replace(base, retention=float(share), **settings) for share in shares]

@@ -1,0 +1,52 @@
+"""Sweeps name every configuration once, the full cache first."""
+
+import pytest
+
+from kv_caches import ConfigError, KVConfig
+from lmms_eval_plugins.sweeps import load_sweep, sweep_names
+
+
+def test_the_paper_s_grid_has_29_configurations():
+    configs = load_sweep("paper")
+    assert len(configs) == len(set(configs)) == 29
+    assert configs[0] == KVConfig()
+    assert {config.retention for config in configs[1:]} == {0.5, 0.2, 0.1, 0.05}
+
+
+@pytest.mark.parametrize("name", sweep_names())
+def test_every_sweep_of_the_repository_loads(name):
+    assert load_sweep(name)[0].method == "full"
+
+
+def test_methods_and_budgets_of_the_command_line_replace_those_of_the_sweep():
+    configs = load_sweep("paper", methods=["SnapKV", "tova"], retention=[0.3], base=KVConfig(max_new_tokens=8))
+    assert [(c.method, c.retention) for c in configs] == [("full", 1.0), ("snapkv", 0.3), ("tova", 0.3)]
+    assert {config.max_new_tokens for config in configs} == {8}
+
+
+def write(folder, text):
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("methods: [full]", ["exactly the keys methods, retention"]),
+        ("retention: [0.5]\nmethods: [{method: snapkv, varient: literal}]", ["'varient'", "Did you mean 'variant'?"]),
+        ("retention: [0.5]\nmethods: [snapvk]", ["'snapvk' is not a method", "Did you mean 'snapkv'?"]),
+        ("retention: [5]\nmethods: [snapkv]", ["KV_RETENTION=5"]),
+    ],
+)
+def test_a_wrong_sweep_is_one_clear_line(tmp_path, text, parts):
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_an_unknown_sweep_shows_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"KV_SWEEP='papper' .*Did you mean 'paper'\?"):
+        load_sweep("papper")
