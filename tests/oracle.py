@@ -1,8 +1,8 @@
 """What eviction must amount to: a full cache in which the evicted entries are hidden from every decode step.
 
 The oracle is stock `generate` on a stock full cache. Only the attention function is its own: eager, in plain
-sight, and able to hide entries per layer and per KV head. Nothing is gathered and no position is touched, so it
-shares no code and no idea with the engine it judges.
+sight, and able to hide entries per layer and per KV head. Nothing is gathered and no position is touched, so
+it shares no code and no idea with the engine it judges.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Oracle:
     Attributes:
         padding: Padding tokens at the left of each row.
         length: Padded prompt length.
-        hidden_from: Per layer, (B, G, cache slots): the first decode step, counted from 1, that must not see it.
+        hidden_from: Per layer, (B, G, slots): the first decode step, counted from 1, that must not see it.
         merged: Per layer, keys and values that replace those of the prompt from the first decode step on.
         on_step: Called in each layer of each decode step with (oracle, layer, step, weights (B, H, slots)).
         record: Keep the statistics of the prefill in `seen`.

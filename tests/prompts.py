@@ -15,6 +15,8 @@ LAYOUTS = {
     "two_images": ("text:5", "image:1", "text:4", "image:2", "text:9"),
     "text": ("text:34",),
     "image_last": ("text:12", "image:0"),
+    "image_first": ("image:0", "text:9"),
+    "second_image_last": ("text:5", "image:2", "text:6", "image:0"),
     "video": ("text:5", "video:0", "text:10"),
     "short_image": ("text:4", "image:2", "text:8"),
     "one_token_tail": ("text:12", "image:1", "text:1"),
@@ -60,6 +62,8 @@ def sample(model: PreTrainedModel, kind: str, seed: int = 0) -> Sample:
             add_image(model, result, int(number), alone, random)
         else:
             add_video(model, result, random)
+    if pieces[-1][0] != "text" and result.ids[-1] == VISION_END:
+        result.ids.pop()  # so that the prompt ends in vision for all families
     return result
 
 
