@@ -63,8 +63,8 @@ class Random:
 class WindowVotes:
     """SnapKV: the last w queries vote for past keys, votes are pooled along the positions, the window stays.
 
-    a[j] = sum over i >= N - w of A[i, j] for j < N - w, mean over the KV head's query heads, softmax over all N keys;
-    then average or max pooling with zero padding counted. The window's own columns score +inf.
+    a[j] = mean over i >= N - w of A[i, j] for j < N - w and over the KV head's query heads, softmax over all N keys (the
+    paper sums over i: the same order); then average or max pooling with zero padding counted. The window's own columns score +inf.
 
     Attributes:
         window: w. As w must leave room in the budget b for past tokens, w_eff = min(w, max(1, b // 2)) is used,
@@ -83,7 +83,7 @@ class WindowVotes:
 
     def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
         window, n = self.size(budget), stats.prompt.length
-        votes = stats.get(WINDOW, layer)[:, -window:, : n - window].sum(1)  # (G, N - w)
+        votes = stats.get(WINDOW, layer)[:, -window:, : n - window].mean(1)  # (G, N - w)
         if votes.shape[1]:
             pool = F.avg_pool1d if self.pooling == "avg" else F.max_pool1d
             votes = pool(votes, self.kernel, stride=1, padding=self.kernel // 2)
