@@ -1,6 +1,6 @@
 """The forward passes that training uses: the stock weights, on some of the patches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -42,20 +42,20 @@ def answer_hidden(
     ids: torch.Tensor,
     positions: torch.Tensor,
     patch: torch.Tensor,
-    watched: int,
+    watched: Sequence[int],
     run: Callable,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The language model on text and kept patches.
 
     Args:
         model: the inner `LlavaModel`.
         features: (B, N, D_vision) from `patch_features`.
         ids, positions, patch: (B, T), see `Sequences`.
-        watched: layer whose first attention head is returned.
+        watched: layers whose first attention head is returned.
         run: `llama_layer`, perhaps compiled (all layers share one compiled graph).
 
     Returns:
-        Hidden states after the final norm (B, T, D), and attention weights of the watched head (B, T, T).
+        Hidden states after the final norm (B, T, D), and attention weights of the watched heads, (B, T, T) each.
     """
     llama = model.language_model
     images = model.multi_modal_projector(features)
@@ -63,10 +63,11 @@ def answer_hidden(
     x = torch.where(patch[..., None] >= 0, images.float(), llama.embed_tokens(ids))
     cosine, sine = llama.rotary_emb(x, positions)
     future = torch.full((ids.shape[1], ids.shape[1]), float("-inf")).triu(1).to(torch.bfloat16)
+    seen = []
     for i, layer in enumerate(llama.layers):
         x, weights = run(layer, x, cosine, sine, future)
-        if i == watched:
-            seen = weights
+        if i in watched:
+            seen.append(weights)
     return llama.norm(x), seen
 
 

@@ -1,7 +1,8 @@
 """Later stages: projector and language model learn to answer; the vision tower stays frozen.
 
-While `supervision` is above zero, one head of one middle layer is pulled towards the patches that show the next
-answer token. This is an aid for training only: without it, look-up stays at chance for a long time.
+While `supervision` is above zero, answer tokens are given two hints: one head of an early layer is pulled towards the
+word of the question that says what to look for, and one head of a middle layer towards the patches that show the next
+answer token. These are aids for training only: without them, look-up stays at chance for a long time.
 """
 
 import time
@@ -18,7 +19,8 @@ from tiny_vlm.optim import Optimizer
 from tiny_vlm.sequences import IGNORED, SequenceBuilder, Sequences
 from tiny_vlm.stages import LMStage, log
 
-WATCHED_LAYER = 3
+WATCHED_LAYERS = {"asked": 1, "evidence": 3}
+"""Layers whose first head looks for what is asked, and for the evidence."""
 
 
 def train_lm(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage) -> None:
@@ -32,10 +34,10 @@ def train_lm(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenize
     for step, batch in enumerate(batches):
         if step == 0 and stage.fit_projector:
             _fit_projector(model, step_function.tower_features(batch))
-        report = step_function(batch, stage.supervision * min(1.0, 2 - 2 * step / stage.steps))
+        step_function(batch, stage.supervision * min(1.0, 2 - 2 * step / stage.steps))
         optimizer.step()
         if step % 20 == 0 or step + 1 == stage.steps:
-            log(f"{stage.name} step {step} {report} time {time.time() - start:.0f} s")
+            log(f"{stage.name} step {step} {step_function.report()} time {time.time() - start:.0f} s")
 
 
 class _Step:
@@ -44,6 +46,7 @@ class _Step:
     def __init__(self, model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage):
         self.model = model
         self.builder = SequenceBuilder(tokenizer, stage.parts)
+        self.seen = defaultdict(list)
         self.layer = torch.compile(llama_layer, dynamic=True) if stage.compile else llama_layer
 
     @torch.no_grad()
@@ -52,27 +55,38 @@ class _Step:
         with torch.autocast("cpu", torch.bfloat16):
             return patch_features(self.model.model.vision_tower, batch.pixels, batch.cells).float()
 
-    def __call__(self, batch: PageBatch, supervision: float) -> str:
-        """Adds gradients to the model; returns loss, attention on the evidence, and share of right answers."""
+    def report(self) -> str:
+        """Means since the last report: loss, attention where it is watched, and share of right answers by kind."""
+        means = {name: sum(values) / len(values) for name, values in self.seen.items()}
+        self.seen.clear()
+        loss = means.pop("loss")
+        return f"loss {loss:.3f} " + " ".join(f"{name} {100 * share:.1f}" for name, share in means.items())
+
+    def __call__(self, batch: PageBatch, supervision: float) -> None:
+        """Adds the gradients of a batch to the model."""
         features = self.tower_features(batch)
         parts = self.builder.build(batch)
         tokens = sum((part.targets != IGNORED).sum().item() for part in parts)
-        total, seen, right = 0.0, [], torch.zeros(len(batch.pages), dtype=torch.bool)
+        total = 0.0
+        right = torch.zeros(len(batch.pages), dtype=torch.bool)
         for part in parts:
             loss, attention, right[part.rows] = self._part(features[part.rows], part)
-            shown = part.evidence.any(-1)
-            on_evidence = (attention * part.evidence).sum(-1)[shown]
-            aid = -(on_evidence + 1e-4).log().sum()
+            aid = 0.0
+            for name, weights, wanted in zip(WATCHED_LAYERS, attention, (part.asked, part.evidence), strict=True):
+                share = (weights.float() * wanted).sum(-1)[wanted.any(-1)]
+                aid = aid - (share + 1e-4).log().sum()
+                self.seen[name] += share.tolist()
             ((loss + supervision * aid) / tokens).backward()
             total += loss.item() / tokens
-            seen.append(on_evidence.detach())
-        share = 100 * torch.cat(seen).mean().item()
-        return f"loss {total:.3f} evidence {share:.1f} right {_by_kind(batch, right)}"
+        self.seen["loss"].append(total)
+        for page, good in zip(batch.pages, right.tolist(), strict=True):
+            self.seen[page.kind].append(good)
 
-    def _part(self, features: torch.Tensor, part: Sequences) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _part(self, features: torch.Tensor, part: Sequences) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """Summed loss, watched attention weights, and which pages are right."""
         with torch.autocast("cpu", torch.bfloat16):
             hidden, attention = answer_hidden(
-                self.model.model, features, part.ids, part.positions, part.patch, WATCHED_LAYER, self.layer
+                self.model.model, features, part.ids, part.positions, part.patch, WATCHED_LAYERS.values(), self.layer
             )
             predicted = part.targets != IGNORED
             logits = self.model.lm_head(hidden[predicted]).float()
@@ -80,7 +94,7 @@ class _Step:
         loss = F.cross_entropy(logits, targets, reduction="sum")
         wrong = torch.zeros_like(predicted)
         wrong[predicted] = logits.argmax(-1) != targets
-        return loss, attention.float(), ~wrong.any(-1)
+        return loss, attention, ~wrong.any(-1)
 
 
 @torch.no_grad()
@@ -92,11 +106,3 @@ def _fit_projector(model: LlavaForConditionalGeneration, features: torch.Tensor)
     first.weight.normal_(std=first.in_features**-0.5).div_(deviation)
     first.bias.copy_(-first.weight @ mean)
     second.weight.normal_(std=0.5 * second.in_features**-0.5)
-
-
-def _by_kind(batch: PageBatch, right: torch.Tensor) -> str:
-    """Share of pages whose answer is right token by token, each after the true tokens before it."""
-    groups = defaultdict(list)
-    for page, good in zip(batch.pages, right.tolist(), strict=True):
-        groups[page.kind].append(good)
-    return " ".join(f"{kind} {100 * sum(good) / len(good):.0f}" for kind, good in groups.items())

@@ -15,12 +15,19 @@ KEYS = SHAPES + WORDS + LETTERS
 
 @dataclass(frozen=True)
 class Page:
-    """A drawn page with everything that training may want to know about it."""
+    """A drawn page with everything that training may want to know about it.
+
+    Attributes:
+        pieces: the answer.
+        asked: the words of the question that say which thing is meant.
+        objects: what a caption has to name.
+    """
 
     kind: str
     canvas: Canvas
     question: str
     pieces: list[Piece]
+    asked: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
 
     @property
@@ -48,7 +55,7 @@ def document(rng: Rng, most: int = 10) -> Page:
         cells = canvas.write(rng, value, row + i * spacing, min(colon + 1 + gap, GRID - 4), key, indexed=True)
         numbers[word] = _digits(value, cells)
     word = rng.pick(list(numbers))
-    return Page("document", canvas, ask(rng, "document", word), numbers[word])
+    return Page("document", canvas, ask(rng, "document", word), numbers[word], (word,))
 
 
 def chart(rng: Rng, most: int = 6) -> Page:
@@ -72,7 +79,7 @@ def chart(rng: Rng, most: int = 6) -> Page:
         cells = canvas.write(rng, str(value), top, column - 1, key, indexed=True)
         numbers[letter] = _digits(str(value), cells)
     letter = rng.pick(list(numbers))
-    return Page("chart", canvas, ask(rng, "chart", letter), numbers[letter])
+    return Page("chart", canvas, ask(rng, "chart", letter), numbers[letter], (letter,))
 
 
 def scene(rng: Rng, most: int = 6) -> Page:
@@ -82,17 +89,17 @@ def scene(rng: Rng, most: int = 6) -> Page:
     topic = rng.pick(("colour", "number", "place"))
     if topic == "place":
         pieces = _named(thing)
-        return Page("scene", canvas, ask(rng, topic, thing.slot), pieces)
+        return Page("scene", canvas, ask(rng, topic, thing.slot), pieces, tuple(thing.slot.split()))
     key = thing.shape if topic == "colour" or rng.chance(50) else f"{thing.colour} {thing.shape}"
     if topic == "number":
-        return Page("scene", canvas, ask(rng, topic, key), thing.number)
+        return Page("scene", canvas, ask(rng, topic, key), thing.number, (thing.shape,))
     pieces = [
         ("\u2581the", []),
         (f"\u2581{thing.shape}", []),
         ("\u2581is", []),
         (f"\u2581{thing.colour}", thing.cells),
     ]
-    return Page("scene", canvas, ask(rng, topic, key), pieces)
+    return Page("scene", canvas, ask(rng, topic, key), pieces, (thing.shape,))
 
 
 def caption(rng: Rng, most: int = 5) -> Page:
@@ -101,7 +108,7 @@ def caption(rng: Rng, most: int = 5) -> Page:
     pieces = []
     for thing in things:
         pieces += ([(",", [])] if pieces else []) + _named(thing)
-    return Page("caption", canvas, ask(rng, "caption"), pieces, tuple(f"{t.colour} {t.shape}" for t in things))
+    return Page("caption", canvas, ask(rng, "caption"), pieces, objects=tuple(f"{t.colour} {t.shape}" for t in things))
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,19 @@ SPACE = "\u2581"
 CHAT_TEMPLATE = """\
 {{ bos_token }}\
 {% for message in messages %}\
-{% if message['content'] is string %}{% set text = message['content'] %}\
-{% else %}{% set parts = namespace(text='') %}\
-{% for part in message['content'] if part['type'] == 'image' %}{% set parts.text = parts.text + '<image>\\n' %}{% endfor %}\
-{% for part in message['content'] if part['type'] == 'text' %}{% set parts.text = parts.text + part['text'] %}{% endfor %}\
-{% set text = parts.text %}{% endif %}\
+{% set content = message['content'] %}\
+{% if content is string %}\
+{% set text = content %}\
+{% else %}\
+{% set parts = namespace(text='') %}\
+{% for part in content if part['type'] == 'image' %}{% set parts.text = parts.text + '<image>\\n' %}{% endfor %}\
+{% for part in content if part['type'] == 'text' %}{% set parts.text = parts.text + part['text'] %}{% endfor %}\
+{% set text = parts.text %}\
+{% endif %}\
 {% if message['role'] == 'system' %}{{ text + ' ' }}\
 {% elif message['role'] == 'user' %}{{ 'USER: ' + text + ' ' }}\
-{% else %}{{ 'ASSISTANT: ' + text + eos_token }}{% endif %}\
+{% else %}{{ 'ASSISTANT: ' + text + eos_token }}\
+{% endif %}\
 {% endfor %}\
 {% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"""
 

@@ -35,7 +35,7 @@ def anls(prediction: str, answer: str, threshold: float = 0.5) -> float:
 
 def object_f1(prediction: str, objects: Sequence[str]) -> float:
     """F1 of named objects ("red circle"), each counted once."""
-    named = {part.removeprefix("a ").strip() for part in _plain(prediction).split(",")}
+    named = {part.strip().removeprefix("a ") for part in _plain(prediction).split(",")} - {""}
     hits = len(named & set(objects))
     return 2 * hits / (len(named) + len(set(objects)))
 

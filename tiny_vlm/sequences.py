@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tiny_vlm.batches import PATCHES, PageBatch
 from tiny_vlm.pages import Page
+from tiny_vlm.processor import SPACE
 from tiny_vlm.rng import Rng
 from tiny_vlm.wording import SYSTEM
 
@@ -25,6 +26,7 @@ class Sequences:
         patch: (B, T) index into the kept patches of the page, -1 for text.
         targets: (B, T) next token where an answer token is predicted, else -100.
         evidence: (B, T, T) which patches show the token that is predicted.
+        asked: (B, T, T) for the same rows, which tokens of the question say what to look for.
     """
 
     rows: torch.Tensor
@@ -33,6 +35,7 @@ class Sequences:
     patch: torch.Tensor
     targets: torch.Tensor
     evidence: torch.Tensor
+    asked: torch.Tensor
 
 
 class SequenceBuilder:
@@ -67,7 +70,8 @@ class SequenceBuilder:
         shape = (len(rows), length)
         ids = np.full(shape, self.tokenizer.pad_token_id)
         positions, patch = np.zeros(shape, dtype=np.int64), np.full(shape, -1)
-        targets, evidence = np.full(shape, IGNORED), np.zeros((*shape, length), dtype=bool)
+        targets = np.full(shape, IGNORED)
+        evidence, asked = np.zeros((2, *shape, length), dtype=bool)
         for i, row in enumerate(rows):
             prefix, suffix, answer = texts[row]
             cells = batch.cells[row].numpy()
@@ -81,5 +85,7 @@ class SequenceBuilder:
             targets[i, first : first + len(answer)] = answer
             for j, (_, shown) in enumerate(batch.pages[row].pieces):
                 evidence[i, first + j, image + np.searchsorted(cells, shown)] = True
-        tensors = (rows, ids, positions, patch, targets, evidence)
+            keys = [self.vocabulary[SPACE + word] for word in batch.pages[row].asked]
+            asked[i] = evidence[i].any(-1)[:, None] & np.isin(ids[i], keys) & (np.arange(length) <= first)
+        tensors = (rows, ids, positions, patch, targets, evidence, asked)
         return Sequences(*(torch.from_numpy(np.asarray(array)) for array in tensors))

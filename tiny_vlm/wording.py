@@ -56,7 +56,8 @@ FULL = {
 BEFORE = (
     "hello, i hope you are well today.",
     "i found this old paper in a box under my bed, and my friend says that you are very good with pictures.",
-    "please look carefully at the whole picture before you say anything, because it is easy to look at the wrong place.",
+    "please look carefully at the whole picture before you say anything, because it is easy to look at the wrong "
+    "place.",
     "we were on a long train to the sea when a nice man gave this to us, and since then we have been asking ourselves "
     "the same thing again and again.",
     "my eyes are bad and i have lost my glasses, so i need your help with something small.",

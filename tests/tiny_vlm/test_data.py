@@ -47,8 +47,10 @@ def test_train_and_test_share_no_picture(kind):
 def test_samples_follow_the_contract():
     for kind in KINDS:
         for sample in make_samples(kind, "test", 5):
-            assert sample.image.size == (336, 336) and sample.image.mode == "RGB"
-            assert sample.question and sample.answers
+            assert sample.image.size == (336, 336)
+            assert sample.image.mode == "RGB"
+            assert sample.question
+            assert sample.answers
             assert bool(sample.objects) == (kind == "caption")
 
 
@@ -58,7 +60,8 @@ def test_answer_pieces_are_tokens_and_evidence_comes_after_the_first(kind):
     for i in range(50):
         page = make_page(kind, "test", i)
         assert tokenizer.tokenize(page.answer) == [text for text, _ in page.pieces]
-        assert page.pieces[0][1] == [] and any(cells for _, cells in page.pieces[1:])
+        assert page.pieces[0][1] == []
+        assert any(cells for _, cells in page.pieces[1:])
 
 
 @pytest.mark.parametrize("kind", ["scene", "caption"])
@@ -74,11 +77,12 @@ def test_question_lengths_vary():
     tokenizer = build_tokenizer()
     for kind in KINDS:
         lengths = [len(tokenizer.tokenize(make_page(kind, "test", i).question)) for i in range(200)]
-        assert min(lengths) <= 7 and max(lengths) >= 40
+        assert min(lengths) <= 7
+        assert max(lengths) >= 40
 
 
 def test_unknown_kind_or_split_is_refused_by_name():
-    with pytest.raises(ValueError, match="'poster'.*document"):
+    with pytest.raises(ValueError, match=r"'poster'.*document"):
         make_samples("poster", "test", 1)
-    with pytest.raises(ValueError, match="'val'.*train"):
+    with pytest.raises(ValueError, match=r"'val'.*train"):
         make_samples("chart", "val", 1)
