@@ -84,7 +84,7 @@ def expected_attention(
     """
     turn = np.eye(keys.shape[-1]) if rotation is None else rotation
     scores = np.zeros(keys.shape[:3])
-    for layer in range(keys.shape[0]):
+    for layer in range(keys.shape[0] if keys.shape[2] > sinks else 0):
         looks = expected_looks(queries[layer, :, sinks:], keys[layer, :, sinks:], turn, covariance)
         scores[layer, :, sinks:] = (looks + epsilon) * np.linalg.norm(values[layer, :, sinks:], axis=-1)
     scores[:, :, :sinks] = scores.max() + 1
