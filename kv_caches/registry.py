@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
@@ -42,6 +43,7 @@ def _key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).lower()
 
 
+@cache
 def _plugins() -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     taken = {_key(name) for name in [*_BUILT_IN, *_ALIASES]}

@@ -63,8 +63,9 @@ class Random:
 class WindowVotes:
     """SnapKV: the last w queries vote for past keys, votes are pooled along the positions, the window stays.
 
-    a[j] = mean over i >= N - w of A[i, j] for j < N - w and over the KV head's query heads, softmax over all N keys (the
-    paper sums over i: the same order); then average or max pooling with zero padding counted. The window's own columns score +inf.
+    a[j] = mean over i >= N - w of A[i, j] for j < N - w, mean over the KV head's query heads, softmax over all N keys;
+    then average or max pooling with zero padding counted (the paper sums over i: the same order). The window's own
+    columns score +inf.
 
     Attributes:
         window: w. As w must leave room in the budget b for past tokens, w_eff = min(w, max(1, b // 2)) is used,
