@@ -2,6 +2,7 @@
 
 Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", EMNLP 2024. Checked
 against NVIDIA/kvpress kvpress/presses/knorm_press.py. Protects neither the first tokens nor the last one.
+Where a model normalises its keys (Qwen3-VL), norms differ only by the weights of that normalisation.
 """
 
 from __future__ import annotations
