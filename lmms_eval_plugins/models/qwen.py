@@ -1,9 +1,10 @@
 """Prompts of the Qwen-VL families, as lmms-eval's own wrappers make them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import decord
 import torch
 from lmms_eval.protocol import ChatMessages
 from PIL.Image import Image
@@ -49,9 +50,15 @@ class QwenVL(EvictionWrapper):
         texts = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
         return self.tokenise(texts, messages)
 
-    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
-        """How a video is sampled and resized."""
+    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
+        """How the videos of a request are sampled and resized."""
         raise NotImplementedError
+
+    def most_frames(self, paths: Sequence[str]) -> int:
+        """`max_num_frames`, or as many as the shortest video has: qwen_vl_utils wants an even number and no more."""
+        most = self.settings.options["max_num_frames"]
+        lengths = [len(decord.VideoReader(path)) for path in paths]
+        return max(2, min([most, *lengths]) // 2 * 2) if paths else most
 
     def image_kwargs(self) -> dict[str, Any]:
         """How a picture of a chat message is resized: as in stock by the defaults, unless a limit is set."""
@@ -62,8 +69,8 @@ class QwenVL(EvictionWrapper):
     def chat_messages(self, request: Request) -> list[Message]:
         """The task's own messages, in transformers' form."""
         chat = ChatMessages(messages=request.ask(self.document(request)))
-        video = next(iter(chat.extract_media()[1]), None)
-        return chat.to_hf_messages(video_kwargs=self.video_kwargs(video), image_kwargs=self.image_kwargs())
+        video_kwargs = self.video_kwargs(chat.extract_media()[1])
+        return chat.to_hf_messages(video_kwargs=video_kwargs, image_kwargs=self.image_kwargs())
 
     def simple_messages(self, request: Request) -> list[Message]:
         """System prompt, then pictures and videos, then the text; or interleaved at `<image 1>`, `<image 2>`, ..."""
@@ -80,7 +87,7 @@ class QwenVL(EvictionWrapper):
 
     def _visual(self, visual: Any) -> Message | None:
         if isinstance(visual, str) and visual.lower().endswith(self.video_endings):
-            return {"type": "video", "video": visual, **self.video_kwargs(visual)}
+            return {"type": "video", "video": visual, **self.video_kwargs([visual])}
         if isinstance(visual, Image):
             limits = {"max_pixels": self.max_pixels, "min_pixels": self.min_pixels}
             return {"type": "image", "image": self.encode(visual), **limits}

@@ -1,9 +1,8 @@
 """Qwen2.5-VL, under lmms-eval's name `qwen2_5_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import decord
 import numpy as np
 import torch
 from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
@@ -31,16 +30,12 @@ class Qwen25VLChat(_Qwen25VL):
     def messages(self, request: Request) -> list[Message]:
         return self.chat_messages(request)
 
-    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
         options = self.settings.options
         kwargs = {"max_pixels": options["max_pixels"], "min_pixels": options["min_pixels"]}
         if options["fps"] is not None:
             return kwargs | {"fps": options["fps"]}
-        frames = options["max_num_frames"]
-        if path is not None:
-            # qwen_vl_utils wants an even number of frames, no more than there are.
-            frames = max(2, min(frames, len(decord.VideoReader(path))) // 2 * 2)
-        return kwargs | {"nframes": frames}
+        return kwargs | {"nframes": self.most_frames(paths)}
 
     def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
         images, videos, metadata, _ = load_media(messages)
@@ -55,8 +50,8 @@ class Qwen25VLSimple(_Qwen25VL):
     def messages(self, request: Request) -> list[Message]:
         return self.simple_messages(request)
 
-    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
-        return {}
+    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
+        return {name: self.settings.options[name] for name in ("max_pixels", "min_pixels")}
 
     def encode(self, image: Image) -> str:
         return encode_image_to_data_url(

@@ -1,9 +1,8 @@
 """Qwen3-VL, under lmms-eval's name `qwen3_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import decord
 import torch
 
 from lmms_eval_plugins.families import QWEN3_VL
@@ -15,7 +14,7 @@ class _Qwen3VL(QwenVL):
     family = QWEN3_VL
     video_endings = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpeg", ".mpg")
 
-    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
+    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
         options = self.settings.options
         fps, total, frames = options["fps"], options["total_pixels"], options["max_num_frames"]
         kwargs = {"min_pixels": options["min_pixels"]}
@@ -24,7 +23,7 @@ class _Qwen3VL(QwenVL):
         elif total is not None:
             kwargs["max_frames"] = frames
         else:
-            kwargs["nframes"] = frames
+            kwargs["nframes"] = self.most_frames(paths)
         return kwargs | ({"max_pixels": options["max_pixels"]} if total is None else {"total_pixels": total})
 
     def read_text(self, text: str) -> str:
@@ -69,9 +68,3 @@ class Qwen3VLSimple(_Qwen3VL):
 
     def messages(self, request: Request) -> list[Message]:
         return self.simple_messages(request)
-
-    def video_kwargs(self, path: str | None = None) -> dict[str, Any]:
-        kwargs = super().video_kwargs(path)
-        if path is not None and "nframes" in kwargs:
-            kwargs["nframes"] = min(kwargs["nframes"], len(decord.VideoReader(path)))
-        return kwargs

@@ -108,6 +108,29 @@ def llava(folder: Path) -> Path:
     return _save(hf.LlavaForConditionalGeneration(config), processor, folder)
 
 
+def llava_next(folder: Path) -> Path:
+    torch.manual_seed(4)
+    grid = [[56, 112], [112, 56], [112, 112]]
+    config = hf.LlavaNextConfig(
+        vision_config=hf.CLIPVisionConfig(**_VISION, projection_dim=32),
+        text_config=hf.MistralConfig(**_LM, sliding_window=None),
+        image_token_id=IDS["<image>"],
+        image_seq_length=16,
+        image_grid_pinpoints=grid,
+        vision_feature_layer=-1,
+    )
+    size = {"size": {"shortest_edge": 56}, "crop_size": {"height": 56, "width": 56}}
+    processor = hf.LlavaNextProcessor(
+        image_processor=hf.LlavaNextImageProcessor(**size, image_grid_pinpoints=grid),
+        tokenizer=_tokenizer("</s>", _template("<image>", "<video>")),
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        chat_template=_template("<image>", "<video>"),
+        num_additional_image_tokens=1,
+    )
+    return _save(hf.LlavaNextForConditionalGeneration(config), processor, folder)
+
+
 def llava_onevision(folder: Path) -> Path:
     torch.manual_seed(1)
     grid = [[56, 56], [56, 112], [112, 56], [112, 112]]
@@ -186,12 +209,16 @@ def qwen3_vl(folder: Path) -> Path:
     return _save(hf.Qwen3VLForConditionalGeneration(config), processor, folder)
 
 
-BUILD = {"llava": llava, "llava_onevision": llava_onevision, "qwen2_5_vl": qwen2_5_vl, "qwen3_vl": qwen3_vl}
+BUILD = {
+    "llava": llava,
+    "llava_next": llava_next,
+    "llava_onevision": llava_onevision,
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
+}
 """By `model_type`: makes the checkpoint in a folder and returns it."""
 
-LMMS_NAME = {
-    "llava": "llava_hf",
-    "llava_onevision": "llava_hf",
-    "qwen2_5_vl": "qwen2_5_vl",
-    "qwen3_vl": "qwen3_vl",
-}
+
+def lmms_name(model_type: str) -> str:
+    """The lmms-eval model that loads it."""
+    return "llava_hf" if model_type.startswith("llava") else model_type

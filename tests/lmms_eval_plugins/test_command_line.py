@@ -8,23 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from . import broken_task
+
 ROOT = Path(__file__).parents[2]
 ENTRY_POINT = "[lmms_eval.models]\ntgv_kv = lmms_eval_plugins.manifest:model_manifests\n"
 METHOD = {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0.7"}
-BROKEN_TASK = """\
-include: {folder}/_mini_template_yaml
-task: broken_scene
-dataset_path: !function lmms_eval_plugins.tasks.mini.dataset.scene_path
-doc_to_visual: !function broken.doc_to_visual
-process_results: !function lmms_eval_plugins.tasks.mini.scoring.scene_results
-metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
-"""
-BROKEN = """\
-def doc_to_visual(doc):
-    if doc["id"].endswith("1"):
-        raise OSError("picture cannot be read")
-    return [doc["image"]]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -107,19 +95,11 @@ def test_an_unknown_task_ends_the_command_before_a_model_is_loaded(launch):
 
 
 def test_failed_samples_end_the_command_without_a_score(launch, tmp_path):
-    folder = tmp_path / "tasks"
-    folder.mkdir()
-    mini = ROOT / "lmms_eval_plugins" / "tasks" / "mini"
-    (folder / "broken.yaml").write_text(BROKEN_TASK.format(folder=mini))
-    (folder / "broken.py").write_text(BROKEN)
-    argv = ("--tasks", "broken_scene", "--include_path", str(folder), "--limit", "3")
-    status, _, errors = launch(PYTHON, *argv, **METHOD)
+    folder = broken_task.write(tmp_path / "tasks")
+    status, _, errors = launch(
+        PYTHON, "--tasks", "broken_scene", "--include_path", str(folder), "--limit", "3", **METHOD
+    )
     assert status == 1
     assert len(errors) == 1
     assert "1 of 3 samples failed; no score is computed" in errors[0]
     assert not list(tmp_path.rglob("*_results.json"))
-    status, output, errors = launch(PYTHON, *argv, **METHOD, KV_ALLOW_FAILURES="1")
-    assert (status, errors) == (0, [])
-    assert "1 of 3 samples failed and are left out" in output
-    results = json.loads(next(tmp_path.rglob("*_results.json")).read_text())
-    assert results["throughput"]["avg_failed_samples"] == 1

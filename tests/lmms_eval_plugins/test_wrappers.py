@@ -6,7 +6,7 @@ import pytest
 from lmms_eval.models import registry_v2  # noqa: F401  (lmms-eval's own wrappers import through its registry)
 
 from . import toy
-from .checkpoints import BUILD, LMMS_NAME
+from .checkpoints import BUILD, lmms_name
 
 FAMILIES = list(BUILD)
 KINDS = ("chat", "simple")
@@ -15,25 +15,47 @@ STOCK = {"llava_hf": "LlavaHf", "qwen3_vl": "Qwen3_VL", "qwen2_5_vl": "Qwen2_5_V
 
 def stock(checkpoint, model_type, kind):
     """lmms-eval's own wrapper."""
-    name = LMMS_NAME[model_type]
+    name = lmms_name(model_type)
     module = importlib.import_module(f"lmms_eval.models.{kind}.{name}")
     pixels = {} if name == "llava_hf" else toy.SMALL_PICTURES
     return getattr(module, STOCK[name])(pretrained=str(checkpoint), device="cpu", device_map="cpu", **pixels)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_method_and_with_the_full_cache_answers_are_those_of_stock(family, kind, checkpoint, monkeypatch):
-    task = toy.ToyTask(toy.documents())
+def compare_with_stock(task, folder, family, kind, monkeypatch):
+    """Without a method and with the full cache the answers are those of lmms-eval's own wrapper."""
     dtype = {} if family.startswith("llava") else {"dtype": "bfloat16"}
-    reference = stock(checkpoint(family), family, kind)
+    reference = stock(folder, family, kind)
     reference.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
     expected = reference.generate_until(task.requests(kind == "chat"))
     expected = [answer if isinstance(answer, str) else answer.text for answer in expected]
-    assert len(set(expected)) > 1
-    assert toy.ask(toy.wrapper(checkpoint(family), kind, **dtype), task) == expected
+    assert all(expected)
+    assert toy.ask(toy.wrapper(folder, kind, **dtype), task) == expected
     monkeypatch.setenv("KV_CACHE_TYPE", "none")
-    assert toy.ask(toy.wrapper(checkpoint(family), kind, **dtype), task) == expected
+    assert toy.ask(toy.wrapper(folder, kind, **dtype), task) == expected
+    return expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_a_method_and_with_the_full_cache_answers_are_those_of_stock(family, kind, checkpoint, monkeypatch):
+    answers = compare_with_stock(toy.ToyTask(toy.documents()), checkpoint(family), family, kind, monkeypatch)
+    assert len(set(answers)) > 1
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        ("llava_onevision", "simple"),
+        ("qwen2_5_vl", "chat"),
+        ("qwen2_5_vl", "simple"),
+        ("qwen3_vl", "chat"),
+        ("qwen3_vl", "simple"),
+    ],
+)
+def test_videos_are_answered_as_in_stock(family, kind, checkpoint, monkeypatch, tmp_path, environment):
+    task = toy.ToyTask([{"text": "what happens?", "images": [toy.video(tmp_path / "clip.mp4")]}])
+    compare_with_stock(task, checkpoint(family), family, kind, monkeypatch)
+    assert toy.records(environment)[-1]["eviction"]["vision_tokens"] >= 16
 
 
 @pytest.mark.parametrize("kind", KINDS)

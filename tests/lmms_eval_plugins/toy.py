@@ -5,15 +5,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 from lmms_eval.api.instance import Instance
 from PIL import Image
 
 from lmms_eval_plugins.manifest import MODELS
 
+from .checkpoints import lmms_name
+
 TASK, SPLIT = "toy", "test"
 GREEDY = {"max_new_tokens": 10, "temperature": 0, "do_sample": False, "until": ["\n\n"]}
-SMALL_PICTURES = {"min_pixels": 4 * 32 * 32, "max_pixels": 16 * 32 * 32}
+SMALL_PICTURES = {"min_pixels": 4 * 32 * 32, "max_pixels": 16 * 32 * 32, "max_num_frames": 8}
 
 
 class ToyTask:
@@ -29,7 +32,8 @@ class ToyTask:
         return doc["images"]
 
     def doc_to_messages(self, doc: dict[str, Any]) -> list[dict[str, Any]]:
-        pictures = [{"type": "image", "url": image} for image in self.doc_to_visual(doc)]
+        kinds = {True: "video", False: "image"}
+        pictures = [{"type": kinds[isinstance(v, str)], "url": v} for v in self.doc_to_visual(doc)]
         return [{"role": "user", "content": [*pictures, {"type": "text", "text": doc["text"]}]}]
 
     def requests(self, chat: bool, gen_kwargs: list[dict[str, Any]] | dict[str, Any] = GREEDY) -> list[Instance]:
@@ -48,6 +52,17 @@ def picture(seed: int, width: int = 96, height: int = 64) -> Image.Image:
     return Image.fromarray(pixels).resize((width, height))
 
 
+def video(path: Path, frames: int = 12) -> str:
+    """Writes a short video and returns its path."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=4)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        for i in range(frames):
+            container.mux(stream.encode(av.VideoFrame.from_image(picture(i, 64, 64))))
+        container.mux(stream.encode())
+    return str(path)
+
+
 def documents() -> list[dict[str, Any]]:
     """Texts and pictures of different sizes, so that a batch of them is padded."""
     return [
@@ -61,7 +76,7 @@ def documents() -> list[dict[str, Any]]:
 def wrapper(checkpoint: Path, kind: str = "chat", **args: Any) -> Any:
     """The wrapper that lmms-eval would make for a checkpoint, on the CPU."""
     model_type = json.loads((checkpoint / "config.json").read_text())["model_type"]
-    name = "llava_hf" if model_type.startswith("llava") else model_type
+    name = lmms_name(model_type)
     module = importlib.import_module(f"lmms_eval_plugins.models.{name}")
     cls = getattr(module, MODELS[name] + kind.capitalize())
     pixels = {} if name == "llava_hf" else SMALL_PICTURES
