@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .budgets import Budget
+from .budgets import Budget, tokens_kept
 from .errors import ConfigError
 from .prompt import Prompt
 from .retention import Retention
@@ -22,7 +22,8 @@ class Scorer(Protocol):
         """(S, N) float32, higher stays; S = 1 when all KV heads share one set, else the number of KV heads.
 
         Args:
-            budget: entries this layer may keep, for scores that depend on it (an observation window's size).
+            budget: B = floor(r N), what a layer keeps when all are equal, for scores that depend on it (the size of
+                an observation window, the same in every layer).
         """
         ...
 
@@ -107,11 +108,12 @@ class Method:
     def select(self, stats: PrefillStats, retention: float) -> Selection:
         """Kept positions of every layer for one prompt at retention ``retention`` (share kept)."""
         budgets = self.budget.allocate(stats, retention)
-        kept = [self._keep(stats, layer, budget) for layer, budget in enumerate(budgets)]
+        equal = tokens_kept(retention, stats.prompt.length)
+        kept = [self._keep(stats, layer, budget, equal) for layer, budget in enumerate(budgets)]
         merges = None if self.merge is None else [self.merge.merge(sets[0], stats.prompt) for sets in kept]
         return Selection(kept, merges=merges)
 
-    def _keep(self, stats: PrefillStats, layer: int, budget: int) -> list[Tensor]:
+    def _keep(self, stats: PrefillStats, layer: int, budget: int, equal: int) -> list[Tensor]:
         if budget >= stats.prompt.length:
             return [torch.arange(stats.prompt.length)]
-        return self.retention.keep(self.scorer.score(stats, layer, budget), budget, stats.prompt)
+        return self.retention.keep(self.scorer.score(stats, layer, equal), budget, stats.prompt)

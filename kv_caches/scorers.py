@@ -1,4 +1,4 @@
-"""Importance scores that several methods share. A score of +inf means: stays, whatever the others score."""
+"""Importance scores that several methods share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from .statistics import PrefillStats, Statistic, WindowRows
 
 WINDOW = WindowRows()
+IN_WINDOW = 2.0  # scores of window positions begin here; votes are means of attention, at most 1
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ class WindowVotes:
     """SnapKV: the last w queries vote for past keys, votes are pooled along the positions, the window stays.
 
     a[j] = mean over i >= N - w of A[i, j] for j < N - w, mean over the KV head's query heads, softmax over all N keys;
-    then average or max pooling with zero padding counted (the paper sums over i: the same order). The window's own
-    columns score +inf.
+    then average or max pooling with zero padding counted (the paper sums over i: the same order). Positions in the
+    window score above every vote, later ones first.
 
     Attributes:
-        window: w. As w must leave room in the budget b for past tokens, w_eff = min(w, max(1, b // 2)) is used,
-            unless ``capped`` is False: then min(w, b), and a window of b tokens or more means the last b tokens.
+        window: w. It must leave room in the budget B for past tokens, so w_eff = min(w, max(1, B // 2)) is used unless
+            ``capped`` is False; then a window of B tokens or more means the last B tokens.
         kernel: odd pooling width. pooling: "avg" or "max".
     """
 
@@ -79,13 +80,15 @@ class WindowVotes:
     capped: bool = True
 
     def size(self, budget: int) -> int:
-        """w_eff at a budget."""
-        return min(self.window, max(1, budget // 2) if self.capped else budget)
+        """w_eff at a budget of B entries per layer."""
+        return min(self.window, max(1, budget // 2)) if self.capped else self.window
 
     def score(self, stats: PrefillStats, layer: int, budget: int) -> Tensor:
-        window, n = self.size(budget), stats.prompt.length
+        n = stats.prompt.length
+        window = min(n, self.size(budget))
         votes = stats.get(WINDOW, layer)[:, -window:, : n - window].mean(1)  # (G, N - w)
         if votes.shape[1]:
             pool = F.avg_pool1d if self.pooling == "avg" else F.max_pool1d
             votes = pool(votes, self.kernel, stride=1, padding=self.kernel // 2)
-        return F.pad(votes, (0, window), value=torch.inf)
+        recent = IN_WINDOW + torch.arange(window, device=votes.device) / n
+        return torch.cat([votes, recent.expand(votes.shape[0], -1)], dim=1)

@@ -2,9 +2,10 @@
 
 Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation for Efficient LLM Inference",
 NeurIPS 2025 (arXiv 2407.11550). SnapKV's votes (window 32, max pooling over 7 positions); layers equal.
-Checked against FFY0/AdaKV adaptive_snapkv/monkeypatch/snapkv_utils.py, which rounds each head by itself and
-so misses the layer's total by a few entries; here the total is exact by largest remainder. Heads of unequal
-length are really gathered: memory falls to the longest head of each layer.
+Checked against FFY0/AdaKV adaptive_snapkv/monkeypatch/snapkv_utils.py, which cuts alpha base to a whole
+number, rounds each head by itself and so misses the layer's total by a few entries; here the total is exact
+by largest remainder. Heads of unequal length are really gathered: memory falls to the longest head of each
+layer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..budgets import Uniform, water_fill
 from ..method import Method
 from ..prompt import Prompt
 from ..retention import top_by_tier
-from ..scorers import WINDOW, WindowVotes
+from ..scorers import IN_WINDOW, WINDOW, WindowVotes
 
 VARIANTS = ("paper",)
 
@@ -42,7 +43,7 @@ class HeadAdaptive:
         return water_fill(shares, heads * base, width, floor=0)
 
     def keep(self, scores: Tensor, budget: int, prompt: Prompt) -> list[Tensor]:
-        window = int(scores[0].isinf().sum())  # the window scores +inf and stays in every head
+        window = int((scores[0] >= IN_WINDOW).sum())  # it stays in every head
         past = self.head_budgets(scores[:, : prompt.length - window], budget - window)
         return [top_by_tier(row, None, entries + window) for row, entries in zip(scores, past)]
 

@@ -8,10 +8,10 @@ set per KV head, no repeated keys). ``paper`` puts layers on the line exactly an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..budgets import tokens_kept, total_budget, water_fill
-from ..method import Method, Selection
+from ..method import Method
 from ..retention import Protected
 from ..scorers import WINDOW, WindowVotes
 from ..statistics import PrefillStats
@@ -67,21 +67,9 @@ class OfficialPyramid(Pyramid):
         return [min(stats.prompt.length, window + entries) for entries in past]
 
 
-@dataclass(frozen=True)
-class PyramidKV(Method):
-    """The window is as wide in every layer, whatever the layer's budget."""
-
-    def select(self, stats: PrefillStats, retention: float) -> Selection:
-        budget, scorer = self.budget, self.scorer
-        assert isinstance(budget, Pyramid)
-        assert isinstance(scorer, WindowVotes)
-        fixed = replace(scorer, window=budget.window(stats, retention), capped=False)
-        return Method.select(replace(self, scorer=fixed), stats, retention)
-
-
 def build(variant: str) -> Method:
     """Window 64 capped at half of B, beta 20, average pooling over 5 positions."""
-    return PyramidKV(
+    return Method(
         name="pyramid_kv",
         paper="Cai et al., COLM 2025",
         budget=Pyramid() if variant == "paper" else OfficialPyramid(),
