@@ -3,7 +3,12 @@
 lmms-eval loads it while it is being imported, before it reads its command line, finds tasks or loads a model.
 """
 
-from lmms_eval.models.registry_v2 import ModelManifest
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lmms_eval.models.registry_v2 import ModelManifest
 
 MODELS = {"llava_hf": "LlavaHf", "qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen25VL"}
 
@@ -15,6 +20,9 @@ def model_manifests() -> list[ModelManifest]:
         SystemExit: the run cannot be as asked, or this package cannot even be imported. lmms-eval would take any other
             exception for a plugin that is not there and go on with its own wrapper and the full cache.
     """
+    # Nothing of lmms-eval is imported above: its registry imports this module while it is being imported itself.
+    from lmms_eval.models.registry_v2 import ModelManifest
+
     try:
         from lmms_eval_plugins import preflight
 

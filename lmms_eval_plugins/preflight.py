@@ -98,7 +98,7 @@ def _offer_tasks(args: argparse.Namespace) -> None:
         _set_argument("--include_path", str(TASKS_DIR))
 
 
-def _stop_on_error_message(record: dict[str, Any]) -> None:
+def _stop_on_error_message(record: Any) -> None:
     """Called by loguru for every message; lmms-eval logs these two and then exits with status 0."""
     if not str(record["name"]).startswith("lmms_eval."):
         return

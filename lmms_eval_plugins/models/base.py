@@ -1,7 +1,8 @@
 """The generation loop that all wrappers share: batches, eviction, stop rules, failures, records."""
 
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from tqdm import tqdm
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor, BatchFeature
 
 from kv_caches import attach
 from lmms_eval_plugins import decoding, records
@@ -115,7 +116,7 @@ class EvictionWrapper(lmms):
         """Further arguments for loading the processor."""
         return {}
 
-    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+    def build_inputs(self, requests: list[Request]) -> BatchFeature:
         """Prompts and pictures of a batch, tokenised with left padding, on the CPU."""
         raise NotImplementedError
 
@@ -162,7 +163,8 @@ class EvictionWrapper(lmms):
         results = [GenerationResult(text="")] * len(todo)
         todo = [request for request in todo if not request.is_padding]
         seconds, generated = 0.0, 0
-        with tqdm(total=len(todo), disable=self.rank != 0, desc="Model Responding") as bar:
+        seldom = 0.1 if sys.stderr.isatty() else 10  # seconds; a log needs no more
+        with tqdm(total=len(todo), disable=self.rank != 0, mininterval=seldom, desc="Model Responding") as bar:
             for batch in batches(todo, self.batch_size):
                 for request, outcome in zip(batch, self._answer_or_fail(batch), strict=True):
                     self._note(request, outcome)
@@ -212,7 +214,7 @@ class EvictionWrapper(lmms):
             for answer, eviction in zip(answers, self._evictions(len(batch)), strict=True)
         ]
 
-    def _evictions(self, samples: int) -> list[dict[str, Any] | None]:
+    def _evictions(self, samples: int) -> Sequence[dict[str, Any] | None]:
         """The proof of eviction of each sample; with beams the first beam's, which all share the prefill."""
         if self._attachment is None:
             return [None] * samples

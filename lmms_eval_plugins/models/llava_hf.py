@@ -1,10 +1,9 @@
 """LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision under lmms-eval's name `llava_hf`, with the prompts of its own wrappers."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import torch
 from lmms_eval.protocol import ChatMessages
+from transformers import BatchFeature
 
 from lmms_eval_plugins.families import LLAVA
 from lmms_eval_plugins.models.base import EvictionWrapper
@@ -29,7 +28,7 @@ class _LlavaHf(EvictionWrapper):
     def pad_token_id(self) -> int:
         return self.eot_token_id
 
-    def _tokenise(self, texts: list[str], images: list[Any], videos: list[Any]) -> Mapping[str, torch.Tensor]:
+    def _tokenise(self, texts: list[str], images: list[Any], videos: list[Any]) -> BatchFeature:
         media = {name: items for name, items in (("images", images), ("videos", videos)) if items}
         return self.processor(text=texts, padding=True, return_tensors="pt", **media)
 
@@ -39,7 +38,7 @@ class LlavaHfChat(_LlavaHf):
 
     is_simple = False
 
-    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+    def build_inputs(self, requests: list[Request]) -> BatchFeature:
         texts, images, videos = [], [], []
         for request in requests:
             chat = ChatMessages(messages=request.ask(self.document(request)))
@@ -54,7 +53,7 @@ class LlavaHfChat(_LlavaHf):
 class LlavaHfSimple(_LlavaHf):
     """Prompts by the tokenizer's chat template (Vicuna's if it has none), pictures first."""
 
-    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+    def build_inputs(self, requests: list[Request]) -> BatchFeature:
         texts, images, videos = [], [], []
         for request in requests:
             visuals = list(request.ask(self.document(request)) or [])
@@ -69,9 +68,7 @@ class LlavaHfSimple(_LlavaHf):
     def _prompt(self, context: str, visuals: int, placeholder: str) -> str:
         if visuals and IMAGE not in context:
             context = " ".join([placeholder] * visuals) + f"\n{context}"
-        template = self.settings.options["chat_template"] or self.tokenizer.chat_template
-        if template is None:
-            from lmms_eval.models.simple.llava_hf import VICUNA_CHAT_TEMPLATE as template
+        template = self.settings.options["chat_template"] or self.tokenizer.chat_template or _vicuna_template()
         messages = [{"role": "user", "content": context}]
         return self.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, chat_template=template
@@ -81,3 +78,9 @@ class LlavaHfSimple(_LlavaHf):
         from lmms_eval.models.simple.llava_hf import LlavaHf
 
         return LlavaHf.load_video(self, path, self.settings.options["max_frames_num"])
+
+
+def _vicuna_template() -> str:
+    from lmms_eval.models.simple.llava_hf import VICUNA_CHAT_TEMPLATE
+
+    return VICUNA_CHAT_TEMPLATE

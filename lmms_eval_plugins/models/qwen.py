@@ -1,14 +1,14 @@
 """Prompts of the Qwen-VL families, as lmms-eval's own wrappers make them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import decord
-import torch
 from lmms_eval.protocol import ChatMessages
 from PIL.Image import Image
 from qwen_vl_utils import process_vision_info
+from transformers import BatchFeature
 
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.request import Request
@@ -26,7 +26,7 @@ class QwenVL(EvictionWrapper):
     def _load(self) -> None:
         self.min_pixels, self.max_pixels = (self.settings.options[name] for name in ("min_pixels", "max_pixels"))
         tokens = self.settings.vision.image_max_tokens
-        if tokens is not None:
+        if tokens is not None and self.family.token_side is not None:
             self.max_pixels = tokens * self.family.token_side**2
             self.min_pixels = min(self.min_pixels, self.max_pixels)
         super()._load()
@@ -38,11 +38,11 @@ class QwenVL(EvictionWrapper):
         """The conversation of a request, with pictures and videos in it."""
         raise NotImplementedError
 
-    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
         """Loads the pictures and videos of the messages and calls the processor."""
         raise NotImplementedError
 
-    def build_inputs(self, requests: list[Request]) -> Mapping[str, torch.Tensor]:
+    def build_inputs(self, requests: list[Request]) -> BatchFeature:
         messages = [self.messages(request) for request in requests]
         template = {}
         if self.settings.options.get("enable_thinking") is not None:
@@ -78,9 +78,9 @@ class QwenVL(EvictionWrapper):
         text = request.context.replace("<image>", "")
         if options["reasoning_prompt"]:
             text = text.strip() + options["reasoning_prompt"].replace("\\n", "\n")
-        visuals = [self._visual(visual) for visual in request.ask(self.document(request)) or []]
-        visuals = [visual for visual in visuals if visual is not None]
-        content = [*visuals, {"type": "text", "text": text}]
+        found = [self._visual(visual) for visual in request.ask(self.document(request)) or []]
+        visuals = [visual for visual in found if visual is not None]
+        content: list[Message] = [*visuals, {"type": "text", "text": text}]
         if options["interleave_visuals"]:
             content = interleave(text, visuals)
         return [{"role": "system", "content": options["system_prompt"]}, {"role": "user", "content": content}]

@@ -1,6 +1,6 @@
 """Qwen2.5-VL, under lmms-eval's name `qwen2_5_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
 from PIL.Image import Image
 from qwen_vl_utils import process_vision_info
+from transformers import BatchFeature
 
 from lmms_eval_plugins.families import QWEN2_5_VL
 from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
@@ -18,7 +19,7 @@ class _Qwen25VL(QwenVL):
     family = QWEN2_5_VL
     video_endings = (".mp4", ".avi", ".mov")
 
-    def _processed(self, texts: list[str], **media: Any) -> Mapping[str, torch.Tensor]:
+    def _processed(self, texts: list[str], **media: Any) -> BatchFeature:
         return self.processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **media)
 
 
@@ -37,7 +38,7 @@ class Qwen25VLChat(_Qwen25VL):
             return kwargs | {"fps": options["fps"]}
         return kwargs | {"nframes": self.most_frames(paths)}
 
-    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
         images, videos, metadata, _ = load_media(messages)
         return self._processed(texts, images=images, videos=videos, video_metadata=metadata)
 
@@ -58,7 +59,7 @@ class Qwen25VLSimple(_Qwen25VL):
             image, image_format="JPEG", mime_type="image/jpeg", convert_rgb=True, quality=85
         )
 
-    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
         images, videos = process_vision_info(messages)
         if videos is not None:
             videos = [_spread(frames, self.settings.options["max_num_frames"]) for frames in videos]

@@ -1,9 +1,9 @@
 """Qwen3-VL, under lmms-eval's name `qwen3_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
+from transformers import BatchFeature
 
 from lmms_eval_plugins.families import QWEN3_VL
 from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
@@ -35,7 +35,7 @@ class _Qwen3VL(QwenVL):
         """Video arguments that go to the processor beside those of qwen_vl_utils."""
         return {}
 
-    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> Mapping[str, torch.Tensor]:
+    def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
         images, videos, metadata, video_kwargs = load_media(messages, image_patch_size=16)
         return self.processor(
             text=texts,

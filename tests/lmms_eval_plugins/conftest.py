@@ -1,12 +1,15 @@
 """Checkpoints are made once; every test has an environment of its own, without eviction."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from . import checkpoints
 
+_ROOT = Path(__file__).parents[2]
+_ENTRY_POINT = "[lmms_eval.models]\ntgv_kv = lmms_eval_plugins.manifest:model_manifests\n"
 _OURS = ("KV_", "PRUNE_RATIO", "MODEL_TYPE", "MAX_GENERATED_TOKENS", "IMAGE_MAX_TOKEN_NUM", "VISION_ASPECT_RATIO")
 
 
@@ -32,6 +35,29 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory):
         return made[model_type]
 
     return make
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder with the package's entry point, as an installation leaves it, and the environment that sees it."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_CPU")}
+        path = os.pathsep.join([str(_ROOT), str(self.folder)])
+        return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("site")
+    info = folder / "harness_under_test-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: harness-under-test\nVersion: 0.0\n")
+    (info / "entry_points.txt").write_text(_ENTRY_POINT)
+    return Site(folder)
 
 
 @pytest.fixture

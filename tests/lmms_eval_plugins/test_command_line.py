@@ -1,7 +1,6 @@
 """The official command as a user types it, in processes of its own: scores, exit codes, messages."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +10,7 @@ import pytest
 from . import broken_task
 
 ROOT = Path(__file__).parents[2]
-ENTRY_POINT = "[lmms_eval.models]\ntgv_kv = lmms_eval_plugins.manifest:model_manifests\n"
 METHOD = {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0.7"}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A folder with the entry point, as an installation leaves it."""
-    folder = tmp_path_factory.mktemp("site")
-    info = folder / "harness_under_test-0.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: harness-under-test\nVersion: 0.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINT)
-    return folder
 
 
 @pytest.fixture
@@ -33,11 +20,14 @@ def launch(site, checkpoint, tmp_path):
     def run(launcher, *argv, args="", **env):
         command = [*launcher, "-m", "lmms_eval", "--model", "llava_hf", "--output_path", "out", "--log_samples"]
         command += ["--model_args", f"pretrained={checkpoint('llava')},attn_implementation=eager,device_map=cpu{args}"]
-        path = os.pathsep.join([str(ROOT), str(site)])
-        clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_CPU")}
-        clean |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "KV_RECORDS_DIR": "records"}
+        folders = {"KV_RECORDS_DIR": "records"}
         done = subprocess.run(
-            [*command, *argv], env=clean | env, cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [*command, *argv],
+            env=site.environment | folders | env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
 

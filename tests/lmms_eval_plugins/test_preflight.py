@@ -1,5 +1,6 @@
 """lmms-eval's command line is checked and completed before lmms-eval reads it."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -79,6 +80,15 @@ def test_what_goes_wrong_in_the_plugin_never_leaves_the_stock_wrappers_in_place(
     monkeypatch.setattr(preflight, "prepare_command_line", lambda: SimpleNamespace().missing)
     with pytest.raises(SystemExit, match="cannot start"):
         model_manifests()
+
+
+def test_the_wrappers_are_registered_although_the_plugin_is_imported_first(site):
+    code = (
+        "import lmms_eval_plugins.manifest, lmms_eval.models as models;"
+        "print(models.MODEL_REGISTRY_V2.resolve('llava_hf').class_path)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=site.environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["lmms_eval_plugins.models.llava_hf.LlavaHfChat"], done.stderr
 
 
 def test_every_model_name_has_both_kinds():
