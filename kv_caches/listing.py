@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import registry
 from .method import Method
 
+README_COLUMNS = ("name", "paper", "file", "variants", "statistics", "decode rule", "checked against")
 COLUMNS = ("name", "paper", "variants", "statistics", "shares prefill", "decode rule", "checked against")
 MOST_VARIANTS = 4
 
@@ -28,7 +29,7 @@ def _row(name: str) -> dict[str, str]:
         _decode_rules(built),
         default.source or "-",
     )
-    return dict(zip(COLUMNS, values))
+    return dict(zip(COLUMNS, values)) | {"file": registry.module_name(name).replace(".", "/") + ".py"}
 
 
 def _decode_rules(methods: list[Method]) -> str:
@@ -55,5 +56,6 @@ def aligned(table: list[dict[str, str]]) -> str:
 
 def markdown(table: list[dict[str, str]]) -> str:
     """For the README."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *([row[column] for column in COLUMNS] for row in table)]
+    rule = ["---"] * len(README_COLUMNS)
+    lines = [README_COLUMNS, rule, *([row[column] for column in README_COLUMNS] for row in table)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

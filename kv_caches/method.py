@@ -60,12 +60,14 @@ class Merge(Protocol):
 class Selection:
     """What one prompt keeps: ``kept[layer][set]`` ascending positions, and ``merges[layer]``, see :class:`Merge`.
 
-    ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache.
+    ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache. ``window`` is
+    the size of the observation window, where the scores come from one.
     """
 
     kept: list[list[Tensor]]
     official_broke: bool = False
     merges: list[tuple[Tensor, Tensor]] | None = None
+    window: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Method:
         equal = tokens_kept(retention, stats.prompt.length)
         kept = [self._keep(stats, layer, budget, equal) for layer, budget in enumerate(budgets)]
         merges = None if self.merge is None else [self.merge.merge(sets[0], stats.prompt) for sets in kept]
-        return Selection(kept, merges=merges)
+        window = getattr(self.scorer, "size", None)
+        return Selection(kept, merges=merges, window=window and window(equal))
 
     def _keep(self, stats: PrefillStats, layer: int, budget: int, equal: int) -> list[Tensor]:
         if budget >= stats.prompt.length:

@@ -42,4 +42,5 @@ def eviction_record(
         "kv_bytes_kept": round(kept * entry),
         "kv_bytes_allocated": storage // layers[0].keys.shape[0],
         "official_broke": selection.official_broke,
+        "observation_window": selection.window,
     }

@@ -79,10 +79,13 @@ def canonical(name: str, variable: str = "KV_CACHE_TYPE") -> str:
     return names[_key(name)]
 
 
+def module_name(name: str) -> str:
+    """The module of a registered method."""
+    return _BUILT_IN[name] if name in _BUILT_IN else _plugins()[name].value
+
+
 def _module(name: str) -> ModuleType:
-    if name in _BUILT_IN:
-        return importlib.import_module(_BUILT_IN[name])
-    return importlib.import_module(_plugins()[name].value)
+    return importlib.import_module(module_name(name))
 
 
 def variants(name: str) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction for Long-Context LLM Inference in
 Resource-Constrained Environments", arXiv 2504.15364 (2025). Checked against NVIDIA/kvpress
-kvpress/presses/keydiff_press.py (the whole prompt at once; the paper goes block by block). Protects neither
-the first tokens nor the last one.
+kvpress/presses/keydiff_press.py (the whole prompt at once; the paper goes block by block). ``paper`` protects
+neither the first tokens nor the last one, ``last_token`` the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..method import Method
 from ..retention import Protected
 from ..scorers import Measured
 
-VARIANTS = ("paper",)
+VARIANTS = ("paper", "last_token")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def build(variant: str) -> Method:
         paper="Park et al., arXiv 2504.15364 (2025)",
         budget=Uniform(),
         scorer=Measured(difference),
-        retention=Protected(),
+        retention=Protected(last=int(variant == "last_token")),
         variant=variant,
         needs=frozenset({difference}),
         source="NVIDIA/kvpress kvpress/presses/keydiff_press.py",

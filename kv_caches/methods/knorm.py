@@ -1,8 +1,9 @@
 """K-norm: keys with a small norm attract attention, so they stay. Reads keys only.
 
 Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", EMNLP 2024. Checked
-against NVIDIA/kvpress kvpress/presses/knorm_press.py. Protects neither the first tokens nor the last one.
-Where a model normalises its keys (Qwen3-VL), norms differ only by the weights of that normalisation.
+against NVIDIA/kvpress kvpress/presses/knorm_press.py. ``paper`` protects neither the first tokens nor the
+last one, ``last_token`` the last one. Where a model normalises its keys (Qwen3-VL), norms differ only by the
+weights of that normalisation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..method import Method
 from ..retention import Protected
 from ..scorers import Measured
 
-VARIANTS = ("paper",)
+VARIANTS = ("paper", "last_token")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def build(variant: str) -> Method:
         paper="Devoto et al., EMNLP 2024",
         budget=Uniform(),
         scorer=Measured(norms),
-        retention=Protected(),
+        retention=Protected(last=int(variant == "last_token")),
         variant=variant,
         needs=frozenset({norms}),
         source="NVIDIA/kvpress kvpress/presses/knorm_press.py",

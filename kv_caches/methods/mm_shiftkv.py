@@ -7,7 +7,8 @@ positions. Checked against zjuDBxAI/MM-ShiftKV mmshift/utils/mmshift_util.py and
 statistical_query_predictor.py; defaults are those of its Qwen2.5-VL path, 512 proxies in 32 groups, for every
 model. ``paper`` takes mean and spread per feature, ``official`` two scalars over all tokens and features. The
 widening acts on the attention input, before the query projection and, in Qwen3-VL, before its q_norm, as the
-formulas say; q_norm then removes the scale and only directions differ.
+formulas say; q_norm then removes the scale and only directions differ. The paper does not state the widening;
+10 is the code's, and the variants ``paper_gamma1``, ``2`` and ``5`` sweep it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..retention import Protected
 from ..rope import later, rotate
 from ..scorers import Measured
 
-VARIANTS = ("paper", "official")
+VARIANTS = ("paper", "official", "paper_gamma1", "paper_gamma2", "paper_gamma5")
 
 
 class Ballot(NamedTuple):
@@ -105,7 +106,8 @@ class ProxyVotes:
 
 def build(variant: str) -> Method:
     """The best b - 1 by votes, ties by the last query's attention, and the last token; one set per KV head."""
-    votes = ProxyVotes(per_feature=variant == "paper")
+    widening = float(variant.removeprefix("paper_gamma")) if variant.startswith("paper_") else 10.0
+    votes = ProxyVotes(variant != "official", widening=widening)
     return Method(
         name="mm_shiftkv",
         paper="Shu et al., Findings of ACL 2026",

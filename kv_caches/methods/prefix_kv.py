@@ -13,16 +13,13 @@ prompts the protected tokens alone may exceed it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..decode import FixedSlot
-from ..errors import ConfigError
 from ..method import Method
-from ..profiles import read_profile
 from ..retention import Protected
 from ..scorers import HeadMean
 from ..statistics import ColumnSums, PrefillStats
@@ -68,21 +65,6 @@ class CommonCoverage:
 
 
 @dataclass(frozen=True)
-class Profiled:
-    """A fixed share per layer: round_half_even(share N) entries are forgotten."""
-
-    evicted: tuple[float, ...] = ()
-    protected: int = PROTECTED
-
-    def allocate(self, stats: PrefillStats, retention: float) -> list[int]:
-        if len(self.evicted) != stats.n_layers:
-            raise ConfigError(f"KV_PROFILE has {len(self.evicted)} layers, the model {stats.n_layers}")
-        n = stats.prompt.length
-        most = max(0, n - self.protected)
-        return [n - min(round(share * n), most) for share in self.evicted]
-
-
-@dataclass(frozen=True)
 class SlotOfLayer(FixedSlot):
     """Each layer may hold the share of all tokens that it kept of the prompt."""
 
@@ -90,31 +72,22 @@ class SlotOfLayer(FixedSlot):
         return kept[0].numel() / stats.prompt.length
 
 
-@dataclass(frozen=True)
-class OfflinePrefixKV(Method):
-    """Reads its profile from the configuration."""
-
-    def configured(self, config: Any) -> Method:
-        if not config.profile:
-            raise ConfigError(
-                "KV_VARIANT=offline of prefix_kv needs KV_PROFILE: a profile for this model and ratio, "
-                "made by `python -m kv_caches.profile`"
-            )
-        return replace(self, budget=Profiled(read_profile(config.profile, config.retention)))
-
-
 def build(variant: str) -> Method:
     """``online`` or ``offline``, see above."""
-    online = variant == "online"
-    return (Method if online else OfflinePrefixKV)(
+    online = Method(
         name="prefix_kv",
         paper="Wang et al., NeurIPS 2025",
-        budget=CommonCoverage() if online else Profiled(),
+        budget=CommonCoverage(),
         scorer=IMPORTANCE,
         retention=Protected(sinks=4, last=1),
-        variant=variant,
+        variant="online",
         needs=frozenset({IMPORTANCE.statistic}),
         decode_rule=SlotOfLayer(),
         exact_budget=False,
         source="THU-MIG/PrefixKV prefixkv.py",
     )
+    if variant == "offline":
+        from .prefix_kv_offline import offline
+
+        return offline(online)
+    return online

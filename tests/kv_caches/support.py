@@ -10,7 +10,7 @@ import torch
 
 from kv_caches import registry
 from kv_caches.attention import LayerView
-from kv_caches.methods.prefix_kv import OfflinePrefixKV, Profiled
+from kv_caches.methods.prefix_kv_offline import OfflinePrefixKV, Profiled
 from kv_caches.prompt import Prompt
 from kv_caches.statistics import PrefillStats
 

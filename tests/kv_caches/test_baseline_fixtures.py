@@ -12,6 +12,7 @@ from kv_caches.cache import EvictingLayer
 from kv_caches.decode import FixedSlot
 from kv_caches.methods import ada_kv, elastic_cache, elastic_cache_official, h2o, mm_shiftkv, prefix_kv, pyramid_kv
 from kv_caches.methods.expected_attention import ExpectedAttention
+from kv_caches.methods.prefix_kv_offline import Profiled
 from kv_caches.prompt import Prompt
 from kv_caches.retention import Protected
 from kv_caches.scorers import WindowVotes
@@ -218,7 +219,7 @@ def test_prefix_kv_offline(case):
     params, method = case["params"], registry.build("prefix_kv", "offline")
     stats = fixture_stats(case["input"], method.needs)
     start, last = params["start"], params["last"]
-    budget = prefix_kv.Profiled(tuple(params["layer_evict_share"]), start + last)
+    budget = Profiled(tuple(params["layer_evict_share"]), start + last)
     n = stats.prompt.length
     assert [n - b for b in budget.allocate(stats, 0.5)] == case["expected"]["forget"]
     selection = replace(method, budget=budget, retention=Protected(sinks=start, last=last)).select(stats, 0.5)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from PIL import Image
 
 from kv_caches import ConfigError, KVConfig, attach
 from kv_caches.profile import main, measure, read_prompts, write
@@ -117,3 +118,19 @@ def test_prompts_are_checked_before_a_model_is_loaded(tmp_path, capsys):
     assert [entry["prompt"] for entry in read_prompts(file, limit=1)] == ["a"]
     assert main([*base[:-1], "2"]) == 2
     assert "KV_RETENTION=2 must be in (0, 1]" in capsys.readouterr().err
+
+
+def test_the_command_measures_a_checkpoint(tmp_path, capsys):
+    checkpoints = pytest.importorskip("tests.lmms_eval_plugins.checkpoints")
+    checkpoint = checkpoints.llava(tmp_path / "model")
+    Image.new("RGB", (20, 20), "red").save(tmp_path / "red.png")
+    lines = [{"prompt": "what colour is this?", "images": ["red.png"]}, {"prompt": "a question without a picture"}]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    files = ["--model", str(checkpoint), "--prompts", str(tmp_path / "prompts.jsonl"), "--output", str(tmp_path / "p")]
+    assert main([*files, "--retention", "0.3", "0.5", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "p" / f"{r}.json") for r in (0.3, 0.5)]
+    profile = json.loads((tmp_path / "p" / "0.5.json").read_text())
+    assert profile["prompts"] == 2
+    assert profile["model"] == str(checkpoint)
+    config = KVConfig("prefix_kv", 0.5, "offline", profile=str(tmp_path / "p"))
+    assert config.build().budget.evicted == tuple(profile["evicted"])
