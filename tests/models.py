@@ -145,7 +145,7 @@ def scale_up(model: PreTrainedModel) -> None:
     """Draw weights that keep activations near one, and attention logits well above it."""
     for name, weight in model.named_parameters():
         if name.endswith(("q_norm.weight", "k_norm.weight")):
-            weight.fill_(math.sqrt(ATTENTION_GAIN))
+            weight.normal_(math.sqrt(ATTENTION_GAIN), 0.3)
         elif weight.dim() == 1:
             weight.normal_(1.0 if "norm" in name and "bias" not in name else 0.0, 0.1)
         elif "embed_tokens" in name:

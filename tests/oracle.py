@@ -223,21 +223,52 @@ class Prefill:
         attention: (L, H, N, N).
         keys: After the rotation, (L, G, N, d).
         values: (L, G, N, d).
+        queries: After the query norm, before the rotation, (L, H, N, d).
+        next_position: Position id of the first answer token.
     """
 
     attention: Tensor
     keys: Tensor
     values: Tensor
+    queries: Tensor
+    next_position: int
 
 
 def prefill_of(model: PreTrainedModel, inputs: Inputs) -> list[Prefill]:
-    """Full attention matrices, keys and values of every sample of a batch."""
+    """Full attention matrices, keys, values and queries of every sample of a batch."""
     oracle = oracle_for(inputs, record=True)
-    with watching(model, oracle):
+    with watching(model, oracle), bare_queries(model) as queries:
         forced_logits(model, inputs, answer_tokens(len(oracle.padding), 1))
     layers = [oracle.seen[layer] for layer in sorted(oracle.seen)]
     weights, keys, values = (torch.stack(parts).double() for parts in zip(*layers, strict=True))
+    bare = torch.stack([q.unflatten(-1, (-1, keys.shape[-1])).transpose(1, 2) for q in queries]).double()
     return [
-        Prefill(weights[:, row, :, pad:, pad:], keys[:, row, :, pad:], values[:, row, :, pad:])
+        Prefill(
+            *(part[:, row, :, pad:] for part in (weights[..., pad:], keys, values, bare)),
+            oracle.length - pad + position_shift(model, row),
+        )
         for row, pad in enumerate(oracle.padding)
     ]
+
+
+@contextmanager
+def bare_queries(model: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """Collect the queries before the rotation, one tensor (B, N, H * d) per layer."""
+    queries: list[Tensor] = []
+    hooks = []
+    for layer in model.get_decoder().layers:
+        source = getattr(layer.self_attn, "q_norm", layer.self_attn.q_proj)
+        hooks.append(
+            source.register_forward_hook(lambda _, __, out: queries.append(out.reshape(*out.shape[:2], -1)))
+        )
+    try:
+        yield queries
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def position_shift(model: PreTrainedModel, row: int) -> int:
+    """How far M-RoPE positions of the answer are from the number of tokens before it."""
+    deltas = getattr(model.model, "rope_deltas", None)
+    return 0 if deltas is None else int(deltas[row])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 import torch
 
 from kv_caches import KVConfig, attach
+from tests.cases import TOKENS, TOLERANCE, Case, assert_close, case
 from tests.engine import EngineRun, run_engine
 from tests.models import FAMILIES, build
 from tests.oracle import (
@@ -15,16 +14,12 @@ from tests.oracle import (
     answer_tokens,
     forced_logits,
     hidden_slots,
-    masked_full_cache_logits,
     oracle_for,
-    prefill_of,
     watching,
 )
-from tests.prompts import LAYOUTS, VIDEO_FAMILIES, inputs, vision_flags
-from tests.reference import REFERENCES, tgv_official
+from tests.prompts import LAYOUTS, VIDEO_FAMILIES, inputs
+from tests.reference import tgv_official
 
-TOKENS = 13  # one from the prefill, twelve decode steps
-TOLERANCE = 1e-5
 PAIRS = (("image", "short_image"), ("text", "two_images"), ("video", "image"))
 VARIANTS = ("paper", "protected", "official")
 PROMPTS = [
@@ -42,47 +37,6 @@ def name(value: object) -> str | None:
 
 every_prompt = pytest.mark.parametrize(("family", "prompt"), PROMPTS, ids=name)
 both_kernels = pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-
-
-class Case:
-    """A model, a batch, the answer to force, and what stock makes of it; made once."""
-
-    def __init__(self, family: str, prompt: tuple[str, ...], kernel: str) -> None:
-        self.model = build(family, kernel)
-        self.inputs = inputs(self.model, *prompt)
-        self.tokens = answer_tokens(len(prompt), TOKENS)
-        self.stock = forced_logits(self.model, self.inputs, self.tokens)
-        self.prefills = prefill_of(self.model, self.inputs)
-        self.vision = vision_flags(self.inputs)
-
-    def run(self, method: str, retention: float, **fields: str) -> EngineRun:
-        """The engine's answer."""
-        config = KVConfig(method=method, retention=retention, **fields)
-        return run_engine(self.model, self.inputs, config, self.tokens)
-
-    def reference(self, method: str, retention: float, **params: object) -> list:
-        """What the naive reference keeps, per sample."""
-        return [
-            REFERENCES[method](
-                seen.attention.numpy(), seen.keys.numpy(), seen.values.numpy(), vision, retention, **params
-            )
-            for seen, vision in zip(self.prefills, self.vision, strict=True)
-        ]
-
-    def masked(self, kept: list, **options: object) -> torch.Tensor:
-        """The oracle's answer."""
-        return masked_full_cache_logits(self.model, self.inputs, self.tokens, kept, **options)
-
-
-@cache
-def case(family: str, prompt: tuple[str, ...], kernel: str) -> Case:
-    """The same case for all tests of it."""
-    return Case(family, prompt, kernel)
-
-
-def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Equal to the tolerance, as a share of the largest logit."""
-    assert float((ours - theirs).abs().max() / theirs.abs().max()) < TOLERANCE
 
 
 def assert_evicted(run: EngineRun, this: Case, variant: str) -> None:

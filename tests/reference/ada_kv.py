@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tests.reference.budgets import even_budgets, observation_window, water_fill
@@ -36,12 +35,14 @@ def kept(
 
 
 def head_wishes(votes: Array, base: int, floor_share: float) -> list[float]:
-    """Past tokens per head before rounding: a safeguard, and the head's share of the layer's best votes."""
+    """Past tokens per head before rounding: a safeguard, and the head's share of the layer's best votes.
+
+    The released code cuts the safeguard to a whole number; the paper does not, and then the wishes add up.
+    """
     heads, past = votes.shape
     flat = [(-votes[head, position], head, position) for head in range(heads) for position in range(past)]
     winners = [head for _, head, _ in sorted(flat)[: heads * base]]
-    safeguard = math.floor(floor_share * base + 1e-9)
-    return [winners.count(head) * (1 - floor_share) + safeguard for head in range(heads)]
+    return [winners.count(head) * (1 - floor_share) + floor_share * base for head in range(heads)]
 
 
 def head_budgets(votes: Array, base: int, floor_share: float) -> list[int]:
