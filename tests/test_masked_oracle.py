@@ -93,6 +93,16 @@ def test_tgv_kv_official_evicts_while_decoding(family: str, prompt: tuple[str, .
     assert rule.evictions > 0 or all(rule.broken)
 
 
+@pytest.mark.parametrize("prompt", [("image",), ("text", "two_images")], ids=name)
+def test_a_sliding_window_goes_on_sliding_over_true_positions(prompt: tuple[str, ...]) -> None:
+    this = case("llava_next_sliding", prompt, "sdpa")
+    assert_close(this.run("full", 1.0).logits, this.stock)
+    for variant in VARIANTS:
+        run = this.run("tgv_kv", 0.2, variant=variant)
+        assert run.kept == this.reference("tgv_kv", 0.2, variant=variant)
+        assert_close(run.logits, this.masked(run.kept))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_earlier_prompt_leaves_no_trace(family: str) -> None:
     used = build(family)
