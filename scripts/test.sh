@@ -19,4 +19,4 @@ ruff format --check .
 say "mypy kv_caches"
 mypy kv_caches
 say "pytest"
-exec python -m pytest "$@"
+exec python -m pytest -n auto --dist loadfile "$@"

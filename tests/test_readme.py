@@ -1,0 +1,94 @@
+"""The README does what it says: its table is the registry's, its commands run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kv_caches import listing
+from tests.models import build
+from tests.prompts import inputs
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BASH = re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def run(command: str, timeout: int = 300, **env: str) -> subprocess.CompletedProcess:
+    """A command line as a reader of the README types it, in this interpreter's environment."""
+    bin_dir = str(Path(sys.executable).parent)
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("KV_", "PRUNE_", "MODEL_TYPE", "MAX_GEN"))}
+    path = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "VIRTUAL_ENV": sys.prefix, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=base | path | env, text=True, capture_output=True, timeout=timeout
+    )
+
+
+def test_the_methods_table_is_the_registry_s():
+    shown = re.search(r"<!-- methods-table -->\n(.*?)\n<!-- /methods-table -->", README, flags=re.DOTALL)
+    assert shown, "the README has no methods table"
+    assert shown.group(1) == listing.markdown(listing.rows()), "update it with: python -m kv_caches list --markdown"
+
+
+def test_every_linked_file_exists():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_python_example_evicts():
+    model = build("llava")
+    names = {"model": model, "inputs": inputs(model, "image")}
+    exec(PYTHON[0], names)
+    assert names["proof"][0]["retention_achieved"] == pytest.approx(0.05, rel=0.02)
+    assert isinstance(names["output"], torch.Tensor)
+
+
+def test_the_two_commands_explain_themselves():
+    commands = [line.split("#")[0].strip() for line in BASH[0].splitlines()]
+    assert commands == ["bash scripts/quickstart.sh", "bash scripts/test.sh"]
+    for command in commands:
+        result = run(f"{command} --help")
+        assert result.returncode == 0
+        assert result.stdout.startswith(f"usage: {command}")
+
+
+def test_quickstart_refuses_unknown_options():
+    result = run("bash scripts/quickstart.sh --limmit 3")
+    assert result.returncode == 2
+    assert "error: unknown option '--limmit'" in result.stderr
+
+
+def test_quickstart_makes_the_table_and_the_plot(tmp_path):
+    result = run(f"bash scripts/quickstart.sh --limit 2 --output {tmp_path}/quick", timeout=900)
+    assert result.returncode == 0, result.stderr
+    table = (tmp_path / "quick" / "table.md").read_text()
+    for budget in ("100 %", "50 %", "20 %", "10 %", "5 %"):
+        assert f" {budget} |" in table
+    for column in ("document", "chart", "scene", "caption", "KV / sample"):
+        assert column in table
+    assert (tmp_path / "quick" / "score_vs_retention.png").stat().st_size > 10_000
+    assert "KV / sample" in result.stdout
+
+
+def test_the_gpu_command_runs_verbatim_but_for_checkpoint_task_and_device(tmp_path):
+    command = next(block for block in BASH if "accelerate launch" in block)
+    for old, new in {
+        "MODEL_TYPE=llava-7B": "MODEL_TYPE=tiny-vlm",
+        "HF_HUB_OFFLINE=0": "HF_HUB_OFFLINE=1",
+        "llava-hf/llava-1.5-7b-hf": "tiny_vlm/weights",
+        "device_map=auto": "device_map=cpu",
+        "--tasks chartqa": "--tasks mini_chart --limit 2",
+        "results/runs/llava-tgv-95": f"{tmp_path}/out",
+    }.items():
+        assert old in command, f"the README's GPU command no longer says {old}"
+        command = command.replace(old, new)
+    result = run(command, timeout=600, KV_RECORDS_DIR=str(tmp_path / "records"))
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "keeps 5 % of the prompt's entries" in result.stdout
+    assert "1 process runs on cpu" in result.stdout
+    assert list(tmp_path.glob("out/*/*_results.json"))
