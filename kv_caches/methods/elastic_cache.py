@@ -38,7 +38,9 @@ class AtLeast:
 
 def nearest_kept(positions: Tensor, kept: Tensor) -> Tensor:
     """The nearest of ``kept`` (ascending) for each position; a tie goes to the lower one."""
-    return kept[(positions[:, None] - kept[None]).abs().argmin(1)]
+    right = torch.searchsorted(kept, positions)
+    below, above = kept[(right - 1).clamp(min=0)], kept[right.clamp(max=kept.numel() - 1)]
+    return torch.where((positions - below).abs() <= (above - positions).abs(), below, above)
 
 
 @dataclass(frozen=True)
