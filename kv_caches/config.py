@@ -28,6 +28,8 @@ KNOWN_VARIABLES = {
     "KV_DECODE": "append (default): generated tokens stay; evict: the method's own decode rule",
     "KV_PROFILE": "profile of a variant that needs one (prefix_kv offline): a file, or a folder with one per ratio",
     "KV_RECORDS_DIR": "folder of the per-sample records",
+    "KV_SWEEP": "a sweep of configs/sweeps, or a YAML file: one prefill answers all its configurations",
+    "KV_DECODE_BATCH": "most rows that a sweep decodes together; default: what fits into free memory",
     "KV_ALLOW_FAILURES": "1 lets a run with failed samples exit with status 0",
 }
 _CHECKED_PREFIXES = ("KV_", "PRUNE_")

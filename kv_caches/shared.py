@@ -54,6 +54,10 @@ class SharedPrefill(Attachment):
         """Let go of the prompt's full cache."""
         self._layers, self._samples = [], []
 
+    def prompt_bytes(self) -> int:
+        """Bytes of one sample's full prompt cache, padding of the batch included."""
+        return sum(layer.keys[0].nbytes + layer.values[0].nbytes for layer in self._layers)
+
     def detach(self) -> None:
         """Restore the model. Safe to call twice."""
         self.release()

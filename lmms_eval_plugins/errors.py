@@ -32,6 +32,10 @@ class RunStopped(SystemExit):
             time.sleep(_SECONDS_FOR_THE_FIRST_PROCESS)
 
 
+class SamplesFailed(RunStopped):
+    """A run is over and some of its samples have no answer. All processes raise it together."""
+
+
 @contextmanager
 def stop_on_config_error() -> Iterator[None]:
     """Turns a setting that is wrong, or a model that cannot be evicted from, into `RunStopped`."""

@@ -1,8 +1,8 @@
-"""What is written for every sample of a run, as soon as the sample is done.
+"""Where a run keeps what it writes, and what it says about itself there.
 
 <KV_RECORDS_DIR, default results/runs>/<fingerprint>/
     config.json            what ran: configuration, model, arguments, versions
-    records.rank<r>.jsonl  one line per sample; a repeated run appends, the newest line of a sample counts
+    records.rank<r>.jsonl  one line per sample, see `store`
     summary.json           written at the end: samples, failed samples, processes
 """
 
@@ -10,37 +10,20 @@ import importlib.metadata
 import json
 import os
 import platform
-import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from lmms_eval_plugins.settings import RunSettings
 
 DEFAULT_DIR = Path("results") / "runs"
 _PACKAGES = ("torch", "transformers", "lmms_eval", "accelerate")
 
 
-def run_dir(fingerprint: str, env: Mapping[str, str] = os.environ) -> Path:
-    """The directory of the run with this fingerprint."""
-    return Path(env.get("KV_RECORDS_DIR") or DEFAULT_DIR) / fingerprint
-
-
-class RecordWriter:
-    """Appends records of one process to its own file, each flushed to disk before the next sample starts."""
-
-    def __init__(self, directory: Path, rank: int):
-        self.path = directory / f"records.rank{rank}.jsonl"
-        directory.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
-
-    def write(self, record: dict[str, Any]) -> None:
-        """Appends one line; a crash right after keeps it."""
-        line = json.dumps(record | {"time": round(time.time(), 3)}, ensure_ascii=False)
-        self._file.write(line + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
+def base_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """Where all runs keep their records, each in a folder named by its fingerprint."""
+    return Path(env.get("KV_RECORDS_DIR") or DEFAULT_DIR)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -53,6 +36,29 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
+    """Everything a run was asked to do, for `config.json`."""
+    return {
+        "fingerprint": run.fingerprint,
+        "config": asdict(run.kv) if run.kv else None,
+        "model": run.pretrained,
+        "revision": run.revision,
+        "commit": getattr(run.hf_config, "_commit_hash", None),
+        "model_type": run.hf_config.model_type,
+        "lmms_eval_model": run.family.name,
+        "wrapper": run.wrapper,
+        "device": run.device,
+        "dtype": run.dtype,
+        "attn_implementation": run.attn_implementation,
+        "batch_size": run.batch_size,
+        "processes": processes,
+        "image_max_tokens": run.vision.image_max_tokens,
+        "vision_aspect_ratio": run.vision.aspect_ratio,
+        "model_args": run.options,
+        "versions": versions(),
+    }
 
 
 def versions() -> dict[str, str]:

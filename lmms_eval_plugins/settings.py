@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from kv_caches import ConfigError, KVConfig
 from kv_caches.errors import nearest
 from kv_caches.models import check_model_type
 from lmms_eval_plugins import checkpoint
+from lmms_eval_plugins.sweeps import load_sweep
 from lmms_eval_plugins.vision import VisionLimits
 
 _COMMON = {
@@ -60,7 +61,14 @@ class Family:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """One run, resolved. `kv` is None for stock behaviour."""
+    """One run, resolved.
+
+    Attributes:
+        kv: None for stock behaviour.
+        sweep: configurations that are answered together with this one, from `KV_SWEEP`.
+        decode_batch: the most rows a sweep decodes together, or None.
+        given: model arguments that were not left to their defaults.
+    """
 
     family: Family
     wrapper: str
@@ -78,6 +86,9 @@ class RunSettings:
     fingerprint: str
     allow_failures: bool
     options: dict[str, Any] = field(default_factory=dict)
+    sweep: tuple[KVConfig, ...] = ()
+    decode_batch: int | None = None
+    given: dict[str, Any] = field(default_factory=dict)
 
 
 def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str, str] = os.environ) -> RunSettings:
@@ -117,14 +128,39 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
         fingerprint="",
         allow_failures=_switch("KV_ALLOW_FAILURES", env),
         options={name: values[name] for name in family.options} | {"use_cache": values["use_cache"]},
+        sweep=_sweep(env, kv),
+        decode_batch=_decode_batch(env),
+        given=given,
     )
-    fingerprint = _fingerprint(settings, given)
-    if values["kv_fingerprint"] not in (None, fingerprint):
+    settings = for_config(settings, kv)
+    if values["kv_fingerprint"] not in (None, settings.fingerprint):
         raise ConfigError(
             f"kv_fingerprint={values['kv_fingerprint']} in --model_args belongs to another run; this one is "
-            f"{fingerprint} (leave the argument out and it is added)"
+            f"{settings.fingerprint} (leave the argument out and it is added)"
         )
-    return RunSettings(**{**vars(settings), "fingerprint": fingerprint})
+    return settings
+
+
+def for_config(run: RunSettings, kv: KVConfig | None) -> RunSettings:
+    """The same run with another configuration, and with the fingerprint it has on its own."""
+    run = replace(run, kv=kv)
+    return replace(run, fingerprint=_fingerprint(run, run.given))
+
+
+def _sweep(env: Mapping[str, str], kv: KVConfig | None) -> tuple[KVConfig, ...]:
+    name = env.get("KV_SWEEP")
+    if not name:
+        return ()
+    if kv is None:
+        raise ConfigError(f"KV_SWEEP={name} is set but KV_CACHE_TYPE is not: name the method that this run scores")
+    return tuple(load_sweep(name, base=kv))
+
+
+def _decode_batch(env: Mapping[str, str]) -> int | None:
+    value = env.get("KV_DECODE_BATCH", "")
+    if value and not (value.isdecimal() and int(value)):
+        raise ConfigError(f"KV_DECODE_BATCH={value}: a whole number from 1 is needed (unset: what fits into memory)")
+    return int(value) if value else None
 
 
 def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:

@@ -1,9 +1,7 @@
-"""The generation loop that all wrappers share: batches, eviction, stop rules, failures, records."""
+"""What lmms-eval sees of all wrappers: what is asked for, what the store has of it, and what that leaves to compute."""
 
-import sys
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from __future__ import annotations
+
 from typing import Any
 
 import torch
@@ -12,30 +10,30 @@ from accelerate.state import AcceleratorState
 from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from lmms_eval.models.model_utils.gen_metrics import log_metrics
-from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoProcessor, BatchFeature
 
-from kv_caches import attach
-from lmms_eval_plugins import decoding, records
-from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
-from lmms_eval_plugins.models.request import Request, batches
-from lmms_eval_plugins.settings import Family, resolve
+from kv_caches import KVConfig, attach
+from lmms_eval_plugins import decoding, records, session
+from lmms_eval_plugins.errors import RunStopped, SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.models.compute import Asked, Computation, Run
+from lmms_eval_plugins.models.request import Request
+from lmms_eval_plugins.progress import Progress
+from lmms_eval_plugins.prompts import prompt_hash
+from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
+from lmms_eval_plugins.store import Key, Store, stop_if_not_written
 
-
-@dataclass
-class Outcome:
-    """What became of one request."""
-
-    answer: decoding.Answer | None = None
-    seconds: float = 0.0
-    eviction: dict[str, Any] | None = None
-    error: str | None = None
+_LOADED = ("_model", "processor", "tokenizer", "_eos", "min_pixels", "max_pixels")
+"""Attributes that exist as soon as they are asked for: weights are loaded only if an answer is missing."""
 
 
 class EvictionWrapper(lmms):
     """A vision-language model whose cache keeps what the environment says.
 
     A family adds `build_inputs` (requests to processor output) and `default_limit` (new tokens if the task names none).
+
+    Attributes:
+        session: what wrappers of one process share.
+        clock: seconds spent on each phase of shared prefills.
     """
 
     is_simple = True
@@ -45,15 +43,16 @@ class EvictionWrapper(lmms):
     def __init__(self, **args: Any):
         super().__init__()
         self.settings = resolve(self.family, "simple" if self.is_simple else "chat", args)
+        self.session = session.current()
+        self.clock: dict[str, float] = {}
+        self._records = records.base_dir()
         self._start_processes()
+        self._runs = {self.settings.kv: self._open(self.settings)}
         self._report_start()
-        self._load()
-        self._attachment = attach(self._model, self.settings.kv) if self.settings.kv else None
-        self._writer = records.RecordWriter(records.run_dir(self.settings.fingerprint), self.rank)
         self._done = self._failed = 0
 
     @classmethod
-    def create_from_arg_string(cls, arg_string: str, additional_config: dict | None = None) -> "EvictionWrapper":
+    def create_from_arg_string(cls, arg_string: str, additional_config: dict | None = None) -> EvictionWrapper:
         """As lmms-eval calls it; a run that cannot be as asked ends with one line."""
         with stop_on_config_error():
             return super().create_from_arg_string(arg_string, additional_config)
@@ -63,42 +62,57 @@ class EvictionWrapper(lmms):
         self.accelerator = Accelerator() if started else Accelerator(cpu=self.settings.device == "cpu")
         self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
 
+    def _open(self, run: RunSettings) -> Run:
+        """The store of a configuration, locked for this process."""
+        directory = self._records / run.fingerprint
+        store = Store(directory).open(self.rank)
+        if self.rank == 0:
+            with stop_if_not_written(directory):
+                records.write_json(directory / "config.json", records.configuration(run, self.world_size))
+            if store.ignored:
+                print(f"[kv] {directory}: {store.ignored} records of an older version are ignored", flush=True)
+        return Run(run, store)
+
     def _report_start(self) -> None:
         if self.rank != 0:
             return
-        run = self.settings
+        run, store = self._runs[self.settings.kv]
         processes = "1 process runs" if self.world_size == 1 else f"{self.world_size} processes run"
         kept = run.kv.describe() if run.kv else "KV_CACHE_TYPE is not set: stock behaviour, the whole cache is kept"
         print(f"[kv] {kept}")
         print(f"[kv] {processes} on {run.device}, {run.dtype}, batch size {run.batch_size}, {run.wrapper} prompts")
         for note in run.vision.notes:
             print(f"[kv] {note}")
-        print(f"[kv] records: {records.run_dir(run.fingerprint)}", flush=True)
-        directory = records.run_dir(run.fingerprint)
-        (directory / "summary.json").unlink(missing_ok=True)
-        records.write_json(directory / "config.json", self._configuration())
+        print(f"[kv] records: {store.directory}", flush=True)
+        (store.directory / "summary.json").unlink(missing_ok=True)
 
-    def _configuration(self) -> dict[str, Any]:
-        run = self.settings
-        return {
-            "fingerprint": run.fingerprint,
-            "config": asdict(run.kv) if run.kv else None,
-            "model": run.pretrained,
-            "revision": run.revision,
-            "commit": getattr(run.hf_config, "_commit_hash", None),
-            "model_type": run.hf_config.model_type,
-            "lmms_eval_model": run.family.name,
-            "wrapper": run.wrapper,
-            "device": run.device,
-            "dtype": run.dtype,
-            "attn_implementation": run.attn_implementation,
-            "batch_size": run.batch_size,
-            "processes": self.world_size,
-            "image_max_tokens": run.vision.image_max_tokens,
-            "vision_aspect_ratio": run.vision.aspect_ratio,
-            "model_args": run.options,
-            "versions": records.versions(),
-        }
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LOADED or self.__dict__.get("_loading"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._ready()
+        return self.__dict__[name]
+
+    def _ready(self) -> None:
+        """Loads weights and processor, unless another run of this process has loaded the same."""
+        if "_model" in self.__dict__:
+            return
+        before, wanted = set(self.__dict__), for_config(self.settings, None).fingerprint
+        if self.session.loaded is not None and self.session.loaded[0] == wanted:
+            self.__dict__.update(self.session.loaded[1])
+            return
+        self._loading = True
+        try:
+            self._load()
+            if self.settings.kv is not None:
+                with stop_on_config_error():
+                    attach(self._model, self.settings.kv).detach()
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise RunStopped(f"pretrained={self.settings.pretrained} cannot be loaded: {reason}") from error
+        finally:
+            self._loading = False
+        new = set(self.__dict__) - before - {"_loading"}
+        self.session.loaded = wanted, {name: self.__dict__[name] for name in new}
 
     def _load(self) -> None:
         run = self.settings
@@ -157,126 +171,123 @@ class EvictionWrapper(lmms):
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
         raise NotImplementedError(f"{self.family.name}: multi-round generation is not supported")
 
+    def plan(self, request: Request) -> decoding.Decoding:
+        """How a request and those batched with it are decoded."""
+        cap = self.settings.kv.max_new_tokens if self.settings.kv else None
+        return decoding.plan(request.gen_kwargs, self.default_limit, cap, self._eos, self.pad_token_id)
+
+    def inputs(self, requests: list[Request]) -> BatchFeature:
+        """`build_inputs` where the model is, in its precision."""
+        return self.build_inputs(requests).to(self.device, self._model.dtype)
+
     def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
-        """Answers in the order of the requests. A failed sample has no answer; see `clean`."""
-        todo = [Request.of(i, instance, chat=not self.is_simple) for i, instance in enumerate(requests)]
-        results = [GenerationResult(text="")] * len(todo)
-        todo = [request for request in todo if not request.is_padding]
-        seconds, generated = 0.0, 0
-        seldom = 0.1 if sys.stderr.isatty() else 10  # seconds; a log needs no more
-        with tqdm(total=len(todo), disable=self.rank != 0, mininterval=seldom, desc="Model Responding") as bar:
-            for batch in batches(todo, self.batch_size):
-                for request, outcome in zip(batch, self._answer_or_fail(batch), strict=True):
-                    self._note(request, outcome)
-                    if outcome.answer is not None:
-                        results[request.index] = _result(outcome.answer)
-                        generated += outcome.answer.generated
-                    seconds += outcome.seconds
-                    bar.update(1)
+        """Answers in the order of the requests, from the store, after what it lacks was computed.
+
+        A failed sample has no answer; see `clean`.
+        """
+        results = [GenerationResult(text="")] * len(requests)
+        asked = self._asked(requests)
+        run = self._runs[self.settings.kv]
+        missing = sum(self._is_missing(run, one.key) for one in asked)
+        if self.rank == 0:
+            of = "" if self.world_size == 1 else " (of process 0)"
+            print(f"[kv] {len(asked) - missing} of {len(asked)} answers{of} are in the store", flush=True)
+        seconds = self._compute(asked) if missing else 0.0
+        generated = 0
+        for one in asked:
+            stored = run.store.find(one.key)
+            self._done += 1
+            if stored is None:
+                self._failed += 1
+                one.request.leave_out()
+                continue
+            tokens = TokenCounts(output_tokens=stored.generated)
+            results[one.request.index] = GenerationResult(text=stored.text, token_counts=tokens)
+            generated += stored.generated
         speed = generated / seconds if seconds else 0.0
         log_metrics(seconds, generated, speed, additional_metrics={"rank": self.rank})
         return results
 
-    def _answer_or_fail(self, batch: list[Request]) -> list[Outcome]:
-        """If a batch fails, each of its samples is tried alone, so that only the broken ones fail."""
-        started = time.perf_counter()
+    def _asked(self, instances: list[Instance]) -> list[Asked]:
+        """The requests that are no padding, each with what its answer is stored under."""
+        asked, seen = [], dict[Any, int]()
+        for index, instance in enumerate(instances):
+            request = Request.of(index, instance, chat=not self.is_simple)
+            if request.is_padding:
+                continue
+            key = Key(request.task, request.doc_id, 0, self._prompt_hash(request))
+            repeat = seen[key] = seen.get(key, -1) + 1
+            asked.append(Asked(request, key._replace(repeat=repeat)))
+        return asked
+
+    def _prompt_hash(self, request: Request) -> str | None:
+        """None if the prompt cannot even be read; the sample will fail."""
+        sample = (request.task, request.split, request.doc_id, request.context, request.decoding_key)
+        if sample not in self.session.hashes:
+            try:
+                content = request.ask(self.document(request))
+                self.session.hashes[sample] = prompt_hash(request.context, request.gen_kwargs, content)
+            except Exception:
+                self.session.hashes[sample] = None
+        return self.session.hashes[sample]
+
+    def _is_missing(self, run: Run, key: Key) -> bool:
+        failed = (run.settings.fingerprint, key) in self.session.failed
+        return run.store.find(key) is None and not failed
+
+    def _compute(self, asked: list[Asked]) -> float:
+        """Computes what is missing, for all configurations of the sweep; returns this configuration's seconds."""
+        for config in self._configs():
+            if config not in self._runs:
+                self._runs[config] = self._open(for_config(self.settings, config))
+        for one in asked:
+            one.missing = [config for config, run in self._runs.items() if self._is_missing(run, one.key)]
+        total = sum(len(one.missing) for one in asked)
+        if self.rank == 0 and len(self._runs) > 1:
+            print(f"[kv] computing {total} answers of {len(self._runs)} configurations", flush=True)
+        self._ready()
+        progress = Progress(total, active=self.rank == 0)
+        computation = Computation(self, self._runs, progress, clock=self.clock)
         try:
-            return self._answer(batch)
-        except Exception as error:
-            failure = Outcome(error=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - started)
-        # Outside the handler: the traceback holds on to the memory of the failed batch.
-        if self._attachment is not None:
-            self._attachment.take_records()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        if len(batch) == 1:
-            return [failure]
-        return [outcome for request in batch for outcome in self._answer_or_fail([request])]
+            computation.run(asked)
+        finally:
+            progress.close()
+        return computation.seconds.get(self.settings.kv, 0.0)
 
-    def _answer(self, batch: list[Request]) -> list[Outcome]:
-        inputs = self.build_inputs(batch).to(self.device, self._model.dtype)
-        length = inputs["input_ids"].shape[1]
-        cap = self.settings.kv.max_new_tokens if self.settings.kv else None
-        plan = decoding.plan(batch[0].gen_kwargs, self.default_limit, cap, self._eos, self.pad_token_id)
-        started = time.perf_counter()
-        with torch.inference_mode():
-            output = self._model.generate(
-                **inputs,
-                **plan.arguments,
-                use_cache=self.settings.options["use_cache"],
-                stopping_criteria=plan.criteria(self.tokenizer, length),
-            )
-        rows = output[:, length:].tolist()
-        seconds = (time.perf_counter() - started) / len(batch)
-        answers = [decoding.read_answer(row, plan, self.tokenizer) for row in rows]
-        return [
-            Outcome(answer=answer, seconds=seconds, eviction=eviction)
-            for answer, eviction in zip(answers, self._evictions(len(batch)), strict=True)
-        ]
-
-    def _evictions(self, samples: int) -> Sequence[dict[str, Any] | None]:
-        """The proof of eviction of each sample; with beams the first beam's, which all share the prefill."""
-        if self._attachment is None:
-            return [None] * samples
-        taken = self._attachment.take_records()
-        if not taken or len(taken) % samples:
-            raise RuntimeError(f"{len(taken)} eviction records for {samples} samples: the prefill was not seen")
-        return taken[:: len(taken) // samples]
-
-    def _note(self, request: Request, outcome: Outcome) -> None:
-        answer = outcome.answer
-        if answer is not None:
-            answer = outcome.answer = decoding.Answer(**{**vars(answer), "text": self.read_text(answer.text)})
-        self._writer.write(
-            {
-                "task": request.task,
-                "doc_id": request.doc_id,
-                "status": "ok" if answer else "failed",
-                "error": outcome.error,
-                "answer": answer.text if answer else None,
-                "answer_tokens": answer.tokens if answer else None,
-                "stop_reason": answer.stop_reason if answer else None,
-                "seconds": round(outcome.seconds, 4),
-                "wrapper": self.settings.wrapper,
-                "fingerprint": self.settings.fingerprint,
-                "eviction": outcome.eviction,
-            }
-        )
-        self._done += 1
-        if answer is None:
-            self._failed += 1
-            tqdm.write(f"[kv] {request.task}/{request.doc_id} failed: {outcome.error}")
-            request.leave_out()
+    def _configs(self) -> list[KVConfig]:
+        """What is computed together with this run's configuration."""
+        if self.settings.kv is None:
+            return []
+        return self.session.configs or list(self.settings.sweep)
 
     def clean(self) -> None:
         """Called by lmms-eval on every process between the last answer and the first metric.
 
         Raises:
-            RunStopped: samples failed and `KV_ALLOW_FAILURES` is not 1. No score is computed; every answer is on disk.
+            SamplesFailed: samples failed and `KV_ALLOW_FAILURES` is not 1. No score is computed; every answer is on
+                disk.
         """
         counts = torch.tensor([self._done, self._failed], device=self.accelerator.device)
         done, failed = self.accelerator.gather(counts).view(-1, 2).sum(dim=0).tolist()
-        if self._attachment is not None:
-            self._attachment.detach()
-        self._attachment = None
-        self._writer.close()
-        directory = records.run_dir(self.settings.fingerprint)
+        for run in self._runs.values():
+            run.store.close()
+        directory = self._records / self.settings.fingerprint
         if self.rank == 0:
             summary = {"samples": done, "failed": failed, "processes": self.world_size}
             records.write_json(directory / "summary.json", {**summary, "fingerprint": self.settings.fingerprint})
             log_metrics(0.0, 0, 0.0, additional_metrics={"samples": done, "failed_samples": failed})
+        if self.session.configs is None:
+            self.session.loaded = None
         super().clean()
         if not failed:
             return
         count = f"{failed} of {done} samples failed"
         if failed == done or not self.settings.allow_failures:
-            raise RunStopped(f"{count}; no score is computed (KV_ALLOW_FAILURES=1 scores the others); see {directory}")
+            raise SamplesFailed(
+                f"{count}; no score is computed (KV_ALLOW_FAILURES=1 scores the others); see {directory}"
+            )
         if self.rank == 0:
             print(
                 f"[kv] {count} and are left out of the scores (KV_ALLOW_FAILURES=1); see {directory}",
                 flush=True,
             )
-
-
-def _result(answer: decoding.Answer) -> GenerationResult:
-    return GenerationResult(text=answer.text, token_counts=TokenCounts(output_tokens=answer.generated))

@@ -56,9 +56,9 @@ def test_a_run_in_which_all_failed_never_passes(checkpoint, monkeypatch):
 
 
 def test_running_out_of_memory_in_the_middle_of_a_prefill_fails_that_sample_only(checkpoint, tgv, environment):
-    model = toy.wrapper(checkpoint("llava"), batch_size=2)
-    expected = toy.ask(model, toy.ToyTask(toy.documents()))
+    expected = toy.ask(toy.wrapper(checkpoint("llava"), batch_size=2), toy.ToyTask(toy.documents()))
     longest = max(record["eviction"]["prompt_tokens"] for record in toy.records(environment))
+    model = toy.wrapper(checkpoint("llava"), store=environment / "hit", batch_size=2)
     layer = model.model.model.language_model.layers[1]
 
     def hook(module, args, kwargs):
@@ -68,12 +68,16 @@ def test_running_out_of_memory_in_the_middle_of_a_prefill_fails_that_sample_only
     handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
     answers = toy.ask(model, toy.ToyTask(toy.documents()))
     handle.remove()
-    later = {record["doc_id"]: record for record in toy.records(environment)[4:]}
+    later = {record["doc_id"]: record for record in toy.records(environment / "hit")}
     failed = [doc_id for doc_id, record in later.items() if record["status"] == "failed"]
     assert len(failed) == 1
     assert "OutOfMemoryError" in later[failed[0]]["error"]
     assert [answers[i] for i in range(4) if i not in failed] == [expected[i] for i in range(4) if i not in failed]
-    assert toy.ask(model, toy.ToyTask(toy.documents())) == expected
+    with pytest.raises(RunStopped):
+        model.clean()
+    again = toy.wrapper(checkpoint("llava"), store=environment / "hit", batch_size=2)
+    assert toy.ask(again, toy.ToyTask(toy.documents())) == expected
+    assert len(toy.records(environment / "hit")) == 5
 
 
 def test_padding_requests_are_neither_answered_nor_recorded(checkpoint, environment):

@@ -120,6 +120,7 @@ def test_an_answer_ends_at_every_end_token_and_stop_string(checkpoint, environme
     assert len(model._eos) == 2
     cut = toy.ask(model, task, {**toy.GREEDY, "until": [answer[3:5]]})[0]
     assert cut == answer[: answer.index(answer[3:5])]
+    model = toy.wrapper(checkpoint("llava"))
     model._eos = model._eos | {model.tokenizer.convert_tokens_to_ids(answer[4])}
     ended = toy.ask(model, task)[0]
     assert ended == answer[: answer.index(answer[4])]

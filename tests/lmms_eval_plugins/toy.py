@@ -1,12 +1,15 @@
 """A task without lmms-eval around it: documents, requests in both layouts, and a wrapper to answer them."""
 
 import importlib
+import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
+import pytest
 from lmms_eval.api.instance import Instance
 from PIL import Image
 
@@ -73,14 +76,24 @@ def documents() -> list[dict[str, Any]]:
     ]
 
 
-def wrapper(checkpoint: Path, kind: str = "chat", **args: Any) -> Any:
-    """The wrapper that lmms-eval would make for a checkpoint, on the CPU."""
+_stores = itertools.count()
+
+
+def wrapper(checkpoint: Path, kind: str = "chat", store: Path | None = None, **args: Any) -> Any:
+    """The wrapper that lmms-eval would make for a checkpoint, on the CPU.
+
+    Args:
+        store: folder of its records; a new one below the test's own, so that every answer is computed.
+    """
     model_type = json.loads((checkpoint / "config.json").read_text())["model_type"]
     name = lmms_name(model_type)
     module = importlib.import_module(f"lmms_eval_plugins.models.{name}")
     cls = getattr(module, MODELS[name] + kind.capitalize())
     pixels = {} if name == "llava_hf" else SMALL_PICTURES
-    return cls(**{"pretrained": str(checkpoint), "device_map": "cpu", **pixels, **args})
+    folder = store or Path(os.environ["KV_RECORDS_DIR"]) / str(next(_stores))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KV_RECORDS_DIR", str(folder))
+        return cls(**{"pretrained": str(checkpoint), "device_map": "cpu", **pixels, **args})
 
 
 def ask(model: Any, task: ToyTask, gen_kwargs: Any = GREEDY) -> list[str]:

@@ -1,0 +1,200 @@
+"""Many configurations from one prefill: a batch of samples is encoded once, its forks decode as ragged batches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kv_caches import KVConfig, kernels
+from kv_caches.shared import SharedPrefill
+from lmms_eval_plugins import decoding
+from lmms_eval_plugins.models.outcome import Outcome, failure
+
+Row = tuple[int, KVConfig]
+_MOST_ROWS = 512
+_PART_OF_FREE_MEMORY = 0.5
+_SPREAD = 2.0
+"""Rows decode together while the largest budget is at most this many times the smallest: all are padded to it."""
+
+_NEEDS_OWN_RUN = {
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "exponential_decay_length_penalty": (None,),
+    "begin_suppress_tokens": (None,),
+    "forced_bos_token_id": (None,),
+    "guidance_scale": (None, 1, 1.0),
+    "penalty_alpha": (None, 0),
+    "prompt_lookup_num_tokens": (None,),
+    "constraints": (None,),
+    "watermarking_config": (None,),
+}
+"""Settings that count from where `generate` was called, which a fork calls one token later, or run the model twice."""
+
+
+def obstacle(arguments: dict[str, Any], generation_config: Any) -> str | None:
+    """Why this decoding cannot share a prefill, or None: it has to be greedy, and its history only the tokens."""
+    if arguments["do_sample"]:
+        return "do_sample=True"
+    if arguments["num_beams"] > 1:
+        return f"num_beams={arguments['num_beams']}"
+    for name, neutral in _NEEDS_OWN_RUN.items():
+        value = getattr(generation_config, name, None)
+        if value not in neutral:
+            return f"{name}={value} in the model's generation config"
+    return None
+
+
+@dataclass
+class GridPass:
+    """One batch of samples in many configurations.
+
+    Attributes:
+        model, tokenizer: as loaded.
+        plan: how every answer is decoded.
+        most_rows: of one decoding batch; None decides by free memory.
+        clock: seconds spent on prefill, forks and decoding, added up.
+    """
+
+    model: Any
+    tokenizer: Any
+    plan: decoding.Decoding
+    most_rows: int | None
+    clock: dict[str, float]
+
+    def answers(self, inputs: Callable[[], Any], wanted: Sequence[Sequence[KVConfig]]) -> Iterator[dict[Row, Outcome]]:
+        """Answers as they appear, a decoding batch at a time.
+
+        Args:
+            inputs: makes the processor's output for the batch.
+            wanted: per sample, the configurations.
+
+        Raises:
+            Exception: the prefill failed; nothing was yielded before.
+        """
+        configs = list(dict.fromkeys(config for sample in wanted for config in sample))
+        with SharedPrefill(self.model, configs) as shared, torch.inference_mode():
+            started = time.perf_counter()
+            batch = inputs()
+            first = self.model.generate(**batch, **self.plan.arguments | {"max_new_tokens": 1})
+            prompt = _Prompt(first, batch["attention_mask"], self._finished(first, batch["input_ids"].shape[1]))
+            spent = self._count("prefill", started)
+            shares = [spent / max(1, sum(map(len, wanted)))] * len(wanted)
+            for rows in self._groups(shared, wanted):
+                yield from self._decoded(shared, prompt, rows, shares)
+
+    def _finished(self, sequences: Tensor, length: int) -> list[bool]:
+        """Samples whose answer ends with its first token, in every configuration."""
+        if self.plan.arguments["max_new_tokens"] == 1:
+            return [True] * len(sequences)
+        stopped = self.plan.criteria(self.tokenizer, length)(sequences, None)  # type: ignore[arg-type]
+        return [bool(stop) or int(row[-1]) in self.plan.eos for stop, row in zip(stopped, sequences, strict=True)]
+
+    def _groups(self, shared: SharedPrefill, wanted: Sequence[Sequence[KVConfig]]) -> Iterator[list[Row]]:
+        """Rows of similar budgets, the largest first, as many as fit."""
+        rows = [(sample, config) for sample, configs in enumerate(wanted) for config in configs]
+        rows.sort(key=lambda row: (row[1].decode, -row[1].retention))
+        group: list[Row] = []
+        for row in rows:
+            if group and (
+                row[1].decode != group[0][1].decode
+                or row[1].retention * _SPREAD < group[0][1].retention
+                or len(group) >= self._most(shared, group[0][1].retention)
+            ):
+                yield group
+                group = []
+            group.append(row)
+        if group:
+            yield group
+
+    def _most(self, shared: SharedPrefill, retention: float) -> int:
+        if self.most_rows is not None:
+            return self.most_rows
+        row = shared.prompt_bytes() * retention
+        return max(1, min(_MOST_ROWS, int(_PART_OF_FREE_MEMORY * _free_bytes(self.model.device) / max(row, 1))))
+
+    def _decoded(
+        self, shared: SharedPrefill, prompt: _Prompt, rows: list[Row], shares: list[float]
+    ) -> Iterator[dict[Row, Outcome]]:
+        """If a decoding batch fails, its halves are tried, down to the row that is broken."""
+        try:
+            yield self._decode(shared, prompt, rows, shares)
+            return
+        except Exception as error:
+            reason = failure(error)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if len(rows) == 1:
+            yield {rows[0]: Outcome(error=reason, shared=True)}
+            return
+        if reason.startswith("OutOfMemoryError"):
+            self.most_rows = max(1, len(rows) // 2)
+        middle = len(rows) // 2
+        yield from self._decoded(shared, prompt, rows[:middle], shares)
+        yield from self._decoded(shared, prompt, rows[middle:], shares)
+
+    def _decode(
+        self, shared: SharedPrefill, prompt: _Prompt, rows: list[Row], shares: list[float]
+    ) -> dict[Row, Outcome]:
+        started = time.perf_counter()
+        going = [row for row in rows if not prompt.finished[row[0]]]
+        ended = [row for row in rows if prompt.finished[row[0]]]
+        length = prompt.mask.shape[1]
+        proofs = dict(zip(ended, shared.fork(ended)[1], strict=True)) if ended else {}
+        tokens = {row: prompt.sequences[row[0], length:].tolist() for row in ended}
+        cache = None
+        if going:
+            cache, fresh = shared.fork(going)
+            proofs |= dict(zip(going, fresh, strict=True))
+        self._count("forks", started)
+        if going:
+            tokens |= dict(zip(going, self._continue(prompt, cache, going), strict=True))
+        seconds = (time.perf_counter() - started) / len(rows)
+        return {
+            row: Outcome(
+                answer=decoding.read_answer(tokens[row], self.plan, self.tokenizer),
+                seconds=seconds + shares[row[0]],
+                shared=True,
+                eviction=proofs[row],
+            )
+            for row in rows
+        }
+
+    def _continue(self, prompt: _Prompt, cache: Any, rows: list[Row]) -> list[list[int]]:
+        started, length = time.perf_counter(), prompt.mask.shape[1]
+        output = self.model.generate(
+            **SharedPrefill.continuation(prompt.sequences, prompt.mask, rows),
+            **{kernels.cache_argument(self.model): cache},
+            **self.plan.arguments | {"max_new_tokens": self.plan.arguments["max_new_tokens"] - 1},
+            stopping_criteria=self.plan.criteria(self.tokenizer, length),
+        )
+        self._count("decode", started)
+        return output[:, length:].tolist()
+
+    def _count(self, phase: str, started: float) -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        spent = time.perf_counter() - started
+        self.clock[phase] = self.clock.get(phase, 0.0) + spent
+        return spent
+
+
+@dataclass
+class _Prompt:
+    """A prefilled batch: (B, N + 1) prompt and first token, (B, N) mask, and which samples are done."""
+
+    sequences: Tensor
+    mask: Tensor
+    finished: list[bool]
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + reusable
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
