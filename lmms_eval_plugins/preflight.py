@@ -33,8 +33,8 @@ def prepare_command_line() -> None:
     """
     if not _is_lmms_eval(sys.argv[0]):
         return
-    args = _parse(sys.argv[1:])
-    logger.configure(patcher=_stop_on_error_message)
+    args = parse(sys.argv[1:])
+    logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():
         # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
@@ -47,10 +47,10 @@ def prepare_command_line() -> None:
 
 def _check_run(args: argparse.Namespace) -> None:
     with stop_on_config_error():
-        run = settings.resolve(FAMILIES[args.model], "simple" if args.force_simple else "chat", _model_args(args))
+        run = settings.resolve(FAMILIES[args.model], "simple" if args.force_simple else "chat", model_args(args))
     if run.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"
-    if "kv_fingerprint" not in _model_args(args):
+    if "kv_fingerprint" not in model_args(args):
         _set_argument("--model_args", ",".join(filter(None, [args.model_args, f"kv_fingerprint={run.fingerprint}"])))
 
 
@@ -72,7 +72,8 @@ def _is_lmms_eval(program: str) -> bool:
     return path.stem in ("lmms-eval", "lmms_eval") or (path.name == "__main__.py" and path.parent.name == "lmms_eval")
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
+    """What of lmms-eval's arguments matters here."""
     parser = argparse.ArgumentParser(add_help=False)
     for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config", "--use_cache"):
         parser.add_argument(name)
@@ -81,7 +82,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(argv)[0]
 
 
-def _model_args(args: argparse.Namespace) -> dict[str, Any]:
+def model_args(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the model as lmms-eval will give them to its wrapper."""
     from lmms_eval.utils import simple_parse_args_string
 
     extra = {"device": args.device, "batch_size": args.batch_size}
@@ -98,7 +100,7 @@ def _offer_tasks(args: argparse.Namespace) -> None:
         _set_argument("--include_path", str(TASKS_DIR))
 
 
-def _stop_on_error_message(record: Any) -> None:
+def stop_on_error_message(record: Any) -> None:
     """Called by loguru for every message; lmms-eval logs these two and then exits with status 0."""
     if not str(record["name"]).startswith("lmms_eval."):
         return

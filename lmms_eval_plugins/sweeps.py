@@ -11,7 +11,7 @@ import yaml
 
 from kv_caches import ConfigError, KVConfig
 from kv_caches.errors import nearest
-from kv_caches.registry import canonical
+from kv_caches.registry import canonical, variants
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs" / "sweeps"
 _KEYS = {"retention", "methods"}
@@ -81,3 +81,25 @@ def _entry(path: Path, entry: Any, budgets: Sequence[float], base: KVConfig) -> 
     shares = budgets if own is None else own if isinstance(own, list) else [own]
     settings = {"variant": "", "decode": "append", "profile": None} | fields
     return [replace(base, retention=float(share), **settings) for share in shares]
+
+
+def label(config: KVConfig) -> str:
+    """Name of a configuration's folder: method, what differs from its default, share evicted; `tgv_kv-0.95`."""
+    if config.method == "full":
+        return "full"
+    parts = [config.method]
+    if config.variant != variants(config.method)[0]:
+        parts.append(config.variant)
+    if config.decode != "append":
+        parts.append(config.decode)
+    if config.profile is not None:
+        parts.append(Path(config.profile).stem)
+    evicted = f"{1 - config.retention:.6f}".rstrip("0")
+    return "-".join([*parts, evicted if len(evicted) > 4 else f"{1 - config.retention:.2f}"])
+
+
+def environment(config: KVConfig) -> dict[str, str]:
+    """The variables that stand for a configuration, without its limits."""
+    known = {"KV_CACHE_TYPE": config.method, "KV_RETENTION": repr(config.retention), "KV_VARIANT": config.variant}
+    profile = {} if config.profile is None else {"KV_PROFILE": config.profile}
+    return {**known, "KV_DECODE": config.decode, **profile}

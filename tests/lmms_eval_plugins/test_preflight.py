@@ -63,7 +63,7 @@ def test_a_configuration_file_with_the_response_cache_is_refused(command_line, t
 
 def test_lmms_evals_own_error_messages_end_the_run(capsys):
     def log(message, name="lmms_eval.__main__"):
-        preflight._stop_on_error_message({"name": name, "message": message})
+        preflight.stop_on_error_message({"name": name, "message": message})
 
     log("anything else")
     log("Error during evaluation: in another program", name="other")

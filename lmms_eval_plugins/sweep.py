@@ -1,0 +1,243 @@
+"""Score a whole sweep in one process: one prefill per sample, lmms-eval started once, weights loaded at most once.
+
+All arguments that are not listed below are lmms-eval's own (--model, --model_args, --tasks, --batch_size, --limit,
+--output_path, --force_simple, ...). Works under `accelerate launch -m` and `torchrun -m` too. For each configuration,
+<output_path>/<label>/ gets lmms-eval's own results and a result.<task>.json per task. Answers are kept below
+KV_RECORDS_DIR: what is there is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_OF_ONE_CONFIGURATION = ("KV_CACHE_TYPE", "PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE", "KV_PROFILE")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    options, rest = _parser().parse_known_args(argv)
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
+    from lmms_eval_plugins.errors import stop_on_config_error
+
+    with stop_on_config_error():
+        sweep = _Sweep.planned(options, rest)
+    if options.dry_run:
+        sweep.print_plan()
+        return 0
+    return sweep.run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lmms_eval_plugins.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--sweep", help="name in configs/sweeps, or a YAML file (default: KV_SWEEP, or paper)")
+    parser.add_argument("--methods", default="", help="only these methods, separated by commas; full is always there")
+    parser.add_argument("--retention", default="", help="budgets instead of the sweep's: shares kept, by commas")
+    parser.add_argument("--dry-run", action="store_true", help="print every planned run and what is there; run nothing")
+    return parser
+
+
+@dataclass
+class _Sweep:
+    """What is to be scored, in order: the full cache first."""
+
+    arguments: list[str]
+    runs: list[Any]  # RunSettings
+    known: argparse.Namespace
+    full: dict[str, Any] = field(default_factory=dict)
+    processes: int = 1
+
+    @classmethod
+    def planned(cls, options: argparse.Namespace, rest: list[str]) -> _Sweep:
+        """Checks everything that can be checked without a model."""
+        from kv_caches import ConfigError, KVConfig
+        from kv_caches.config import max_generated_tokens
+        from lmms_eval_plugins import preflight, settings
+        from lmms_eval_plugins.families import FAMILIES
+        from lmms_eval_plugins.sweeps import environment, load_sweep
+
+        for name in _OF_ONE_CONFIGURATION:
+            if name in os.environ:
+                raise ConfigError(f"{name}={os.environ[name]} is set, but a sweep names its configurations: unset it")
+        known = preflight.parse(rest)
+        if known.model not in FAMILIES:
+            raise ConfigError(f"--model {known.model}: a sweep needs one of {', '.join(FAMILIES)}")
+        base = KVConfig(model_type=os.environ.get("MODEL_TYPE"), max_new_tokens=max_generated_tokens())
+        name = options.sweep or os.environ.pop("KV_SWEEP", "paper")
+        configs = load_sweep(name, _listed(options.methods), _shares(options.retention), base)
+        env = {k: v for k, v in os.environ.items() if k != "KV_SWEEP"} | environment(configs[0])
+        kind = "simple" if known.force_simple else "chat"
+        first = settings.resolve(FAMILIES[known.model], kind, preflight.model_args(known), env)
+        return cls(rest, [settings.for_config(first, config) for config in configs], known)
+
+    def print_plan(self) -> None:
+        """One line per configuration: label, fingerprint, answers in its store."""
+        from lmms_eval_plugins.records import base_dir
+        from lmms_eval_plugins.store import newest_records
+        from lmms_eval_plugins.sweeps import label
+
+        first = self.runs[0]
+        print(f"{len(self.runs)} runs of {first.pretrained} ({first.wrapper} prompts) on {self.known.tasks}")
+        for run in self.runs:
+            found = newest_records(base_dir() / run.fingerprint)
+            done: dict[str, int] = {}
+            for (task, _), record in found.items():
+                done[task] = done.get(task, 0) + (record["status"] == "ok")
+            there = ", ".join(f"{count} of {task}" for task, count in sorted(done.items())) or "nothing"
+            print(f"{label(run.kv):28} {run.fingerprint}  there: {there}")
+
+    def run(self) -> int:
+        """Scores every configuration; status 1 if one of them has no score."""
+        import lmms_eval.__main__ as cli
+
+        from lmms_eval_plugins import preflight, session
+        from lmms_eval_plugins.errors import SamplesFailed
+        from lmms_eval_plugins.sweeps import label
+
+        accelerator, args = _start(cli, self.arguments, preflight, self.runs[0].device)
+        self.processes, broken, started = accelerator.num_processes, [], time.monotonic()
+        with session.started([run.kv for run in self.runs]), _one_task_manager(cli):
+            for number, run in enumerate(self.runs, start=1):
+                since = time.monotonic()
+                try:
+                    line = self._score(cli, args, run)
+                except SamplesFailed as failed:
+                    broken.append(label(run.kv))
+                    line = failed.message
+                accelerator.wait_for_everyone()
+                if accelerator.is_main_process:
+                    seconds = time.monotonic() - since
+                    print(f"[kv] {number}/{len(self.runs)} {label(run.kv)} in {seconds:.1f} s: {line}", flush=True)
+        if accelerator.is_main_process:
+            print(f"[kv] {len(self.runs)} configurations in {time.monotonic() - started:.0f} s: {args.output_path}")
+            if broken:
+                print(f"error: no score of {', '.join(broken)}: samples failed", file=sys.stderr)
+        return 1 if broken else 0
+
+    def _score(self, cli: Any, args: argparse.Namespace, run: Any) -> str:
+        from lmms_eval_plugins.errors import RunStopped
+        from lmms_eval_plugins.sweeps import environment, label
+
+        mine, since = copy.copy(args), time.time()
+        folder = Path(args.output_path) / label(run.kv)
+        mine.output_path = str(folder)
+        mine.model_args = ",".join(filter(None, [args.model_args, f"kv_fingerprint={run.fingerprint}"]))
+        try:
+            with _environment(environment(run.kv)):
+                results, samples = cli.cli_evaluate_single(mine)
+        except Exception as error:
+            if args.verbosity == "DEBUG":
+                raise
+            raise RunStopped(f"the run did not finish: {str(error).splitlines()[0]}", process=True) from error
+        return "" if results is None else self._write(folder, run, results, samples, since)
+
+    def _write(self, folder: Path, run: Any, results: Any, samples: Any, since: float) -> str:
+        from lmms_eval_plugins import records
+        from lmms_eval_plugins import results as files
+        from lmms_eval_plugins.store import stop_if_not_written
+        from lmms_eval_plugins.sweeps import label
+
+        if run.kv.method == "full":
+            self.full = samples
+        lines = []
+        for task, mine in samples.items():
+            content = files.task_result(run, label(run.kv), self.processes, results, task, mine, since)
+            content["difference_to_full"] = files.compare(content["metrics"], mine, self.full.get(task))
+            with stop_if_not_written(folder):
+                records.write_json(folder / f"result.{task}.json", content)
+            lines.append(f"{task} {_in_words(content)}")
+        return "; ".join(lines)
+
+
+def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple[Any, argparse.Namespace]:
+    """What lmms-eval's own command line does before its first run."""
+    import datetime
+
+    from accelerate import Accelerator, InitProcessGroupKwargs
+    from loguru import logger
+
+    if device == "cpu":
+        os.environ["ACCELERATE_USE_CPU"] = "true"  # several processes on CPU need gloo
+    logger.configure(patcher=preflight.stop_on_error_message)
+    sys.argv = ["sweep", *arguments]
+    _, args = cli.parse_eval_args()
+    if "--verbosity" not in " ".join(arguments):
+        args.verbosity = "WARNING"
+    logger.remove()
+    logger.add(sys.stdout, level=args.verbosity)
+    os.environ["VERBOSITY"] = args.verbosity
+    args.log_samples, args.output_path = True, args.output_path or "results/sweep"
+    args.include_path = args.include_path or str(preflight.TASKS_DIR)
+    patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=1))
+    return Accelerator(kwargs_handlers=[patience]), args
+
+
+@contextmanager
+def _one_task_manager(cli: Any) -> Iterator[None]:
+    """lmms-eval scans its thousands of task files for every run; here once."""
+    make, made = cli.TaskManager, []
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        if not made:
+            made.append(make(*args, **kwargs))
+        return made[0]
+
+    cli.TaskManager = first
+    try:
+        yield
+    finally:
+        cli.TaskManager = make
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+
+
+def _in_words(content: dict[str, Any]) -> str:
+    shown = []
+    for key, value in content["metrics"].items():
+        if "," not in key or "_stderr" in key or not isinstance(value, int | float):
+            continue
+        name, against = key.split(",")[0], content["difference_to_full"]
+        text = f"{name} {value:.4g}"
+        if content["label"] != "full" and isinstance(against, dict) and name in against:
+            text += " ({mean:+.3g} to full, 95 % {low:+.3g} to {high:+.3g})".format(**against[name])
+        shown.append(text)
+    return ", ".join(shown)
+
+
+def _listed(text: str) -> list[str]:
+    return [part for part in text.replace(",", " ").split() if part]
+
+
+def _shares(text: str) -> list[float]:
+    from kv_caches import ConfigError
+
+    try:
+        return [float(part) for part in _listed(text)]
+    except ValueError as error:
+        raise ConfigError(f"--retention {text}: shares kept are numbers, such as 0.5,0.1") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

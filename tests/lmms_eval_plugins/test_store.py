@@ -1,0 +1,233 @@
+"""What was answered once is never computed again and never lost; what was asked differently is never mixed up."""
+
+import errno
+import itertools
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from lmms_eval_plugins import store
+from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.models.llava_hf import LlavaHfChat
+from lmms_eval_plugins.store import Key, Store
+
+from . import grid, toy
+
+
+@pytest.fixture
+def llava(checkpoint, monkeypatch):
+    for name, value in grid.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return checkpoint("llava")
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """From the call on, loading a model is an error."""
+
+    def forbid():
+        monkeypatch.setattr(LlavaHfChat, "_load", lambda self: pytest.fail("weights were loaded"))
+
+    return forbid
+
+
+def record(doc_id=0, answer="yes", **changes):
+    known = {"task": "t", "doc_id": doc_id, "repeat": 0, "prompt_hash": "h", "status": "ok", "answer": answer}
+    return known | {"generated_tokens": 3} | changes
+
+
+def key(doc_id=0):
+    return Key("t", doc_id, 0, "h")
+
+
+def answers(path):
+    found = Store(path).load()
+    return {i: found.find(key(i)).text for i in range(9) if found.find(key(i))}
+
+
+def test_a_second_run_computes_nothing_and_loads_no_weights(llava, environment, no_weights, capsys):
+    first = grid.ask(grid.wrapper(llava, environment), toy.documents())
+    no_weights()
+    assert grid.ask(grid.wrapper(llava, environment), toy.documents()) == first
+    assert "[kv] 4 of 4 answers are in the store" in capsys.readouterr().out
+    assert len(toy.records(environment)) == 4
+
+
+def test_only_what_is_missing_is_computed(llava, environment):
+    grid.ask(grid.wrapper(llava, environment), toy.documents()[:2])
+    whole = grid.ask(grid.wrapper(llava, environment), toy.documents())
+    assert len(toy.records(environment)) == 4
+    assert whole == grid.ask(grid.wrapper(llava, environment / "other"), toy.documents())
+
+
+def test_after_a_sweep_every_configuration_reads_its_answers(llava, environment, no_weights, monkeypatch, tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(grid.SWEEP)
+    monkeypatch.setenv("KV_SWEEP", str(path))
+    grid.ask(grid.wrapper(llava, environment), toy.documents())
+    no_weights()
+    for method, ratio in [("none", "0"), ("snapkv", "0.5"), ("ada_kv", "0.9")]:
+        monkeypatch.setenv("KV_CACHE_TYPE", method)
+        monkeypatch.setenv("PRUNE_RATIO", ratio)
+        assert all(grid.ask(grid.wrapper(llava, environment), toy.documents()))
+
+
+def test_equal_requests_of_one_run_are_told_apart(llava, environment):
+    model = grid.wrapper(llava, environment)
+    task = toy.ToyTask(toy.documents()[:1])
+    model.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
+    model.generate_until(task.requests(chat=True) * 3)
+    assert [line["repeat"] for line in toy.records(environment)] == [0, 1, 2]
+
+
+ENVIRONMENTS = [
+    {},
+    {"PRUNE_RATIO": "0.5"},
+    {"KV_CACHE_TYPE": "snapkv"},
+    {"KV_VARIANT": "official"},
+    {"MAX_GENERATED_TOKENS": "3"},
+]
+
+
+def test_two_environments_never_share_an_answer(llava, environment, monkeypatch):
+    for count, changes in enumerate(ENVIRONMENTS, start=1):
+        with monkeypatch.context() as patch:
+            for name, value in changes.items():
+                patch.setenv(name, value)
+            grid.ask(grid.wrapper(llava, environment), toy.documents()[:1])
+        assert len(list(environment.glob("v1-*"))) == len(toy.records(environment)) == count
+
+
+def test_another_prompt_under_the_same_number_is_another_sample(llava, environment):
+    def asked(docs, **gen_kwargs):
+        grid.ask(grid.wrapper(llava, environment), docs, **gen_kwargs)
+        return len(toy.records(environment))
+
+    docs = toy.documents()[:1]
+    assert asked(docs) == 1
+    assert asked(docs, tokens=5) == 2
+    assert asked([docs[0] | {"text": "what is that?"}]) == 3
+    assert asked([docs[0] | {"images": [toy.picture(7)]}]) == 4
+    assert asked(docs) == 4
+
+
+def test_files_of_all_processes_are_merged_and_the_newest_line_counts(tmp_path):
+    path = tmp_path / "v1-0"
+    for rank, answer in [(1, "old"), (0, "new")]:
+        opened = Store(path).open(rank)
+        opened.append([record(answer=answer), record(doc_id=rank + 1)])
+        opened.close()
+        time.sleep(0.002)
+    assert answers(path) == {0: "new", 1: "yes", 2: "yes"}
+    opened = Store(path).open(2)
+    opened.append([record(status="failed")])
+    opened.close()
+    assert 0 not in answers(path)
+
+
+def test_a_torn_last_line_is_absent_and_the_next_record_stays_whole(tmp_path):
+    path = tmp_path / "v1-0"
+    opened = Store(path).open(0)
+    opened.append([record(0), record(1)])
+    opened.close()
+    file = path / "records.rank0.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert answers(path) == {0: "yes"}
+    opened = Store(path).open(0)
+    opened.append([record(2)])
+    opened.close()
+    assert answers(path) == {0: "yes", 2: "yes"}
+
+
+def test_records_of_an_older_version_are_ignored_with_one_line(llava, environment, capsys):
+    grid.ask(grid.wrapper(llava, environment), toy.documents())
+    (file,) = environment.rglob("records.rank0.jsonl")
+    file.write_text(file.read_text().replace(f'"schema": {store.SCHEMA}', '"schema": 1', 3))
+    grid.ask(grid.wrapper(llava, environment), toy.documents())
+    output = capsys.readouterr().out
+    assert output.count("3 records of an older version are ignored") == 1
+    assert "[kv] 1 of 4 answers are in the store" in output
+    assert len(toy.records(environment)) == 7
+
+
+def test_two_runs_on_one_store_end_the_second_before_it_loads_weights(llava, environment, no_weights, capsys):
+    model = grid.wrapper(llava, environment)
+    model._runs[model.settings.kv].store.close()
+    (folder,) = environment.glob("v1-*")
+    ready, told = os.pipe()
+
+    def hold():
+        held = Store(folder).open(0)
+        os.write(told, b"!")
+        assert held is not None
+        time.sleep(60)
+
+    child = grid.forked(hold)
+    try:
+        os.read(ready, 1)
+        no_weights()
+        with pytest.raises(RunStopped) as stopped:
+            grid.wrapper(llava, environment)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert stopped.value.code == 1
+    assert str(folder) in stopped.value.message
+    assert f"process {child}" in stopped.value.message
+    grid.wrapper(llava, environment)  # the lock went with the process
+
+
+def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(llava, environment, monkeypatch, capsys):
+    write, lines = os.write, itertools.count()
+
+    def full(file, data):
+        if b'"schema"' in data and next(lines) >= 2:
+            write(file, data[:30])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "write", full)
+        with pytest.raises(RunStopped) as stopped:
+            grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents())
+    assert stopped.value.code == 1
+    assert "No space left on device" in stopped.value.message
+    assert len(capsys.readouterr().err.strip().split("error: ")) == 2
+    assert len(toy.records(environment)) == 2
+    (folder,) = environment.glob("v1-*")
+    child = grid.forked(lambda: grid.ask(grid.wrapper(llava, environment), toy.documents()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1  # this process still holds the lock
+    assert len(Store(folder).load()) == 2
+
+
+def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, environment, monkeypatch, tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(grid.SWEEP)
+    monkeypatch.setenv("KV_SWEEP", str(path))
+    monkeypatch.setenv("KV_DECODE_BATCH", "2")
+    expected = grid.ask(grid.wrapper(llava, environment / "whole", batch=1), toy.documents())
+    total = grid.CONFIGURATIONS * len(toy.documents())
+    folder, rng, kills = environment / "killed", random.Random(0), 0
+
+    def stored():
+        return sum(file.read_bytes().count(b"\n") for file in folder.rglob("records.rank0.jsonl"))
+
+    while kills < 5:
+        child = grid.forked(lambda: grid.ask(grid.wrapper(llava, folder, batch=1), toy.documents()))
+        target = stored() + rng.randint(1, 3)
+        while stored() < target:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.05))
+        os.killpg(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        kills += 1
+    assert stored() < total
+    assert grid.ask(grid.wrapper(llava, folder, batch=1), toy.documents()) == expected
+    lines = [json.loads(line) for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    assert len(lines) == total == len({(line["fingerprint"], line["doc_id"]) for line in lines})
+    whole = {(line["fingerprint"], line["doc_id"]): line["answer"] for line in toy.records(environment / "whole")}
+    assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
