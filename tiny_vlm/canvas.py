@@ -47,7 +47,9 @@ class Canvas:
             cells.append(row * GRID + column + i)
         return cells
 
-    def shape(self, rng: Rng, shape: int, ink: Colour, row: int, column: int, meaning: tuple[int, int, int]):
+    def shape(
+        self, rng: Rng, shape: int, ink: Colour, row: int, column: int, meaning: tuple[int, int, int]
+    ) -> list[int]:
         """Draws a shape over 2 x 2 cells. `meaning` is (colour, order, slot). Returns the four cells."""
         top = row * CELL + rng.below(3)
         left = column * CELL + rng.below(3)

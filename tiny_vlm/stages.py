@@ -100,13 +100,14 @@ STAGES: list[Stage] = [
     ),
     LMStage(
         "whole",
-        steps=300,
+        steps=260,
         patches=576,
         first=400_000,
         muon_lr=0.006,
         adam_lr=6e-4,
-        kinds={"document": 5, "chart": 2, "scene": 3, "caption": 2},
+        kinds={"document": 4, "chart": 2, "scene": 4, "caption": 2},
         most=HARD,
+        supervision=0.3,
         parts=1,
     ),
 ]
