@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,32 @@ def load_runs(folder: Path) -> pd.DataFrame:
 
 
 def _read_run(run: Path) -> list[dict[str, Any]]:
+    """One row per task; from the result files of a sweep if there are any, else from lmms-eval's and the records."""
+    files = sorted(run.glob("result.*.json"))
+    return [_read_result(run, path) for path in files] if files else _read_single_run(run)
+
+
+def _read_result(run: Path, path: Path) -> dict[str, Any]:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    metric, score, stderr = _metric(result["metrics"])
+    means, counts = result["means"], result["counts"]
+    known = {key: result["config"][key] for key in ("method", "variant", "retention")}
+    return {
+        "run": run.name,
+        **known,
+        "task": result["task"],
+        "metric": metric,
+        "score": score,
+        "stderr": stderr,
+        "samples": counts["samples"],
+        "failed": counts["failed"],
+        "answer_tokens": means["answer_tokens"],
+        "achieved": result["retention"]["mean"],
+        "kv_bytes": means["kv_bytes_kept"],
+    }
+
+
+def _read_single_run(run: Path) -> list[dict[str, Any]]:
     configs, scores = sorted(run.glob("*/config.json")), sorted(run.rglob("*_results.json"))
     if len(configs) != 1 or not scores:
         raise ResultsError(f"{run}: {len(configs)} configurations and {len(scores)} result files; run it again")
@@ -57,11 +84,13 @@ def _read_run(run: Path) -> list[dict[str, Any]]:
 
 
 def _records(folder: Path) -> pd.DataFrame:
-    """All per-sample records of a run, the last one of each sample; a torn last line is dropped."""
+    """All per-sample records of a run, the newest of each sample; a line torn by a crash is dropped."""
     records = []
     for path in sorted(folder.glob("records.rank*.jsonl")):
-        lines = path.read_text(encoding="utf-8").split("\n")
-        records += [json.loads(line) for line in lines[:-1] if line]  # complete lines end in a newline
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            with suppress(ValueError):
+                records.append(json.loads(line))
+    records.sort(key=lambda record: record.get("time", 0))
     if not records:
         raise ResultsError(f"{folder}: no per-sample records")
     return pd.DataFrame(records).drop_duplicates(["task", "doc_id"], keep="last")

@@ -24,12 +24,14 @@ class Session:
         loaded: what was loaded with which settings.
         hashes: (task, document, arguments) to the hash of the prompt.
         failed: reasons, by fingerprint and key: not tried again in this process.
+        reported: what the runs have in common was printed.
     """
 
     configs: list[KVConfig] | None = None
     loaded: tuple[Any, dict[str, Any]] | None = None
     hashes: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
     failed: dict[tuple[str, Key], str] = field(default_factory=dict)
+    reported: bool = False
 
 
 _running: list[Session] = []

@@ -110,7 +110,7 @@ class _Sweep:
 
         accelerator, args = _start(cli, self.arguments, preflight, self.runs[0].device)
         self.processes, broken, started = accelerator.num_processes, [], time.monotonic()
-        with session.started([run.kv for run in self.runs]), _one_task_manager(cli):
+        with session.started([run.kv for run in self.runs]), _once(cli):
             for number, run in enumerate(self.runs, start=1):
                 since = time.monotonic()
                 try:
@@ -176,7 +176,7 @@ def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple
     sys.argv = ["sweep", *arguments]
     _, args = cli.parse_eval_args()
     if "--verbosity" not in " ".join(arguments):
-        args.verbosity = "WARNING"
+        args.verbosity = "ERROR"
     logger.remove()
     logger.add(sys.stdout, level=args.verbosity)
     os.environ["VERBOSITY"] = args.verbosity
@@ -187,9 +187,10 @@ def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple
 
 
 @contextmanager
-def _one_task_manager(cli: Any) -> Iterator[None]:
-    """lmms-eval scans its thousands of task files for every run; here once."""
+def _once(cli: Any) -> Iterator[None]:
+    """lmms-eval scans its thousands of task files for every run, here once; bars only on a terminal."""
     make, made = cli.TaskManager, []
+    bar = cli.evaluator.tqdm
 
     def first(*args: Any, **kwargs: Any) -> Any:
         if not made:
@@ -197,10 +198,12 @@ def _one_task_manager(cli: Any) -> Iterator[None]:
         return made[0]
 
     cli.TaskManager = first
+    if not sys.stderr.isatty():
+        cli.evaluator.tqdm = lambda *args, **kwargs: bar(*args, **kwargs | {"disable": True})
     try:
         yield
     finally:
-        cli.TaskManager = make
+        cli.TaskManager, cli.evaluator.tqdm = make, bar
 
 
 @contextmanager

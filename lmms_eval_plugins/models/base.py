@@ -77,6 +77,10 @@ class EvictionWrapper(lmms):
         if self.rank != 0:
             return
         run, store = self._runs[self.settings.kv]
+        (store.directory / "summary.json").unlink(missing_ok=True)
+        if self.session.reported:
+            return
+        self.session.reported = True
         processes = "1 process runs" if self.world_size == 1 else f"{self.world_size} processes run"
         kept = run.kv.describe() if run.kv else "KV_CACHE_TYPE is not set: stock behaviour, the whole cache is kept"
         print(f"[kv] {kept}")
@@ -84,7 +88,6 @@ class EvictionWrapper(lmms):
         for note in run.vision.notes:
             print(f"[kv] {note}")
         print(f"[kv] records: {store.directory}", flush=True)
-        (store.directory / "summary.json").unlink(missing_ok=True)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _LOADED or self.__dict__.get("_loading"):
@@ -189,7 +192,7 @@ class EvictionWrapper(lmms):
         asked = self._asked(requests)
         run = self._runs[self.settings.kv]
         missing = sum(self._is_missing(run, one.key) for one in asked)
-        if self.rank == 0:
+        if self.rank == 0 and (missing or self.session.configs is None):
             of = "" if self.world_size == 1 else " (of process 0)"
             print(f"[kv] {len(asked) - missing} of {len(asked)} answers{of} are in the store", flush=True)
         seconds = self._compute(asked) if missing else 0.0

@@ -1,0 +1,1 @@
+"""Measurements that print their numbers; none of them is imported by the package."""
