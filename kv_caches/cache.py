@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from .merging import Merging, merged
+
 EMPTY = -1  # position of a slot that pads a shorter row to the layer's longest
 
 
@@ -58,7 +60,7 @@ class EvictingLayer(DynamicLayer):
         return self.seen + query_length, 0
 
     def take(
-        self, rows: Sequence[int], slots: list[list[Tensor]], merges: list[tuple[Tensor, Tensor] | None] | None = None
+        self, rows: Sequence[int], slots: list[list[Tensor]], merges: list[list[Merging] | None] | None = None
     ) -> EvictingLayer:
         """A new layer that holds copies of the given slots of the given samples; shorter rows are padded on the left.
 
@@ -67,7 +69,7 @@ class EvictingLayer(DynamicLayer):
         Args:
             rows: (R,) samples of this layer's batch, repeats allowed.
             slots: per row, per set (1 or G), ascending slot indices.
-            merges: per row, slots averaged into others before the copy, see :func:`merged`.
+            merges: per row and set, slots averaged into others before the copy, see :class:`kv_caches.merging.Merging`.
         """
         device, (_, kv_heads, _, dim) = self.keys.device, self.keys.shape
         table = _slot_table(slots, device)
@@ -82,7 +84,7 @@ class EvictingLayer(DynamicLayer):
             for i, row in enumerate(rows):
                 states = getattr(self, name)[row]
                 if merges is not None and merges[i] is not None:
-                    states = merged(states, *merges[i])  # type: ignore[misc]
+                    states = merged(states, merges[i])  # type: ignore[arg-type]
                 torch.gather(states, 1, table[i, :, :, None].expand(kv_heads, -1, dim), out=target[i])
             setattr(new, name, target)
         return new
@@ -126,19 +128,3 @@ def _slot_table(slots: list[list[Tensor]], device: torch.device) -> Tensor:
         for line, index in zip(lines, row if len(row) == sets else row * sets):
             line[longest - index.numel() :] = index.to(device)
     return table
-
-
-def merged(states: Tensor, leaving: Tensor, into: Tensor) -> Tensor:
-    """Keys or values (G, S, d) with some slots averaged into others: each target becomes the mean of itself and of all
-    slots sent to it, as they were before.
-
-    Args:
-        leaving: (T,) slots. into: (T,) the target of each.
-    """
-    if not leaving.numel():
-        return states
-    leaving, into = leaving.to(states.device), into.to(states.device)
-    count = torch.ones(states.shape[1], 1, device=states.device)
-    count = count.index_add(0, into, count[leaving])
-    old = states.float()
-    return (old.index_add(1, into, old[:, leaving]) / count).to(states.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .budgets import Budget, tokens_kept
 from .errors import ConfigError
-from .prompt import Prompt
+from .merging import Merge
 from .retention import Retention
 from .statistics import PrefillStats, Statistic
 
@@ -45,20 +45,9 @@ class DecodeRule(Protocol):
         ...
 
 
-class Merge(Protocol):
-    """What happens to the entries that leave, when they are not simply dropped."""
-
-    def merge(self, kept: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        """Positions averaged into others and, for each, the kept position that takes it up: two (T,) tensors.
-
-        Keys and values alike: k_a becomes the mean of itself and of the entries sent to it, before the eviction.
-        """
-        ...
-
-
 @dataclass
 class Selection:
-    """What one prompt keeps: ``kept[layer][set]`` ascending positions, and ``merges[layer]``, see :class:`Merge`.
+    """What one prompt keeps: ``kept[layer][set]`` ascending positions.
 
     ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache. ``window`` is
     the size of the observation window, where the scores come from one.
@@ -66,7 +55,6 @@ class Selection:
 
     kept: list[list[Tensor]]
     official_broke: bool = False
-    merges: list[tuple[Tensor, Tensor]] | None = None
     window: int | None = None
 
 
@@ -112,9 +100,8 @@ class Method:
         budgets = self.budget.allocate(stats, retention)
         equal = tokens_kept(retention, stats.prompt.length)
         kept = [self._keep(stats, layer, budget, equal) for layer, budget in enumerate(budgets)]
-        merges = None if self.merge is None else [self.merge.merge(sets[0], stats.prompt) for sets in kept]
         window = getattr(self.scorer, "size", None)
-        return Selection(kept, merges=merges, window=window and window(equal))
+        return Selection(kept, window=window and window(equal))
 
     def _keep(self, stats: PrefillStats, layer: int, budget: int, equal: int) -> list[Tensor]:
         if budget >= stats.prompt.length:

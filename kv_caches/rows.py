@@ -13,6 +13,7 @@ from .attention import newest_row
 from .cache import EMPTY, EvictingLayer
 from .config import KVConfig
 from .errors import ReleasedCodeError
+from .merging import Merging
 from .method import DecodeRule, Method, Selection
 from .records import eviction_record
 from .statistics import PrefillStats
@@ -33,11 +34,16 @@ class Row:
         """Let the method choose what stays."""
         return cls(sample, config, method, stats, method.select(stats, config.retention))
 
-    def evict_from(self, layer: EvictingLayer, index: int) -> tuple[list[Tensor], tuple[Tensor, Tensor] | None]:
-        """Slots that stay in a layer of the prompt's cache, and its merges."""
-        offset, merges = int(layer.offsets[self.sample]), self.selection.merges
-        kept = [positions + offset for positions in self.selection.kept[index]]
-        return kept, None if merges is None else (merges[index][0] + offset, merges[index][1] + offset)
+    def evict_from(self, layer: EvictingLayer, index: int) -> tuple[list[Tensor], list[Merging] | None]:
+        """Slots that stay in a layer of the prompt's cache, and for each set of them who is merged into whom."""
+        offset, sets, merge = int(layer.offsets[self.sample]), self.selection.kept[index], self.method.merge
+        slots = [positions + offset for positions in sets]
+        if merge is None or self.selection.official_broke:
+            return slots, None
+        keys = layer.keys[self.sample, :, offset:]
+        parts = keys.split(keys.shape[0] // len(sets))
+        merges = [merge.merge(kept, part, self.stats.prompt) for kept, part in zip(sets, parts)]
+        return slots, [merging.shifted(offset) for merging in merges]
 
 
 @dataclass

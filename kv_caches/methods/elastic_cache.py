@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..budgets import Uniform
 from ..decode import FixedSlot
+from ..merging import Merging, leaving
 from ..method import Method
 from ..prompt import Prompt
 from ..retention import Protected
@@ -49,15 +50,12 @@ class MergeIntoNearest:
 
     sinks: int = 4
 
-    def merge(self, kept: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        kept = kept.cpu()
+    def merge(self, kept: Tensor, keys: Tensor, prompt: Prompt) -> Merging:
         middle = kept[self.sinks : -1]
-        gone = torch.ones(prompt.length, dtype=torch.bool)
-        gone[kept] = False
-        leaving = gone.nonzero().flatten()
+        gone = leaving(kept, prompt.length)
         if not middle.numel():
-            leaving = leaving[:0]  # only protected tokens stay: nothing to merge into
-        return leaving, nearest_kept(leaving, middle) if middle.numel() else leaving
+            return Merging(gone[:0], gone[:0])  # only protected tokens stay: nothing to merge into
+        return Merging(gone, nearest_kept(gone, middle))
 
 
 def build(variant: str) -> Method:

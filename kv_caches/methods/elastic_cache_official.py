@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..decode import FixedSlot, SlotState
 from ..errors import ReleasedCodeError
+from ..merging import Merging, leaving
 from ..method import Method, Selection
 from ..prompt import Prompt
 from ..scorers import HeadMean
@@ -57,11 +58,9 @@ class MergeWithoutOffset:
 
     sinks: int = 4
 
-    def merge(self, kept: Tensor, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        gone = torch.ones(prompt.length, dtype=torch.bool)
-        gone[kept] = False
-        leaving = gone.nonzero().flatten() - self.sinks
-        return leaving, nearest_kept(leaving, kept[self.sinks : -1]) if leaving.numel() else leaving
+    def merge(self, kept: Tensor, keys: Tensor, prompt: Prompt) -> Merging:
+        gone = leaving(kept, prompt.length) - self.sinks
+        return Merging(gone, nearest_kept(gone, kept[self.sinks : -1]) if gone.numel() else gone)
 
 
 @dataclass(frozen=True)
