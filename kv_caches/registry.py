@@ -33,6 +33,11 @@ _BUILT_IN = {
         "knorm",
         "expected_attention",
         "mm_shiftkv",
+        "observed_attention",
+        "look_m",
+        "vl_cache",
+        "cake",
+        "mix_kv",
     )
 }
 _ALIASES = {"none": "full", "fullkv": "full", "fullcache": "full"}

@@ -11,7 +11,13 @@ from torch.nn import functional as F
 from .statistics import PrefillStats, Statistic, WindowRows
 
 WINDOW = WindowRows()
-IN_WINDOW = 2.0  # scores of window positions begin here; votes are means of attention, at most 1
+IN_WINDOW = 1000.0  # scores of window positions begin here, far above those of past ones
+
+
+def then_window(past: Tensor, length: int) -> Tensor:
+    """(S, N) from scores (S, N - w) of past positions: those in the window score above them all, later ones first."""
+    recent = IN_WINDOW + torch.arange(length - past.shape[1], device=past.device)
+    return torch.cat([past, recent.expand(past.shape[0], -1)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -90,5 +96,4 @@ class WindowVotes:
         if votes.shape[1]:
             pool = F.avg_pool1d if self.pooling == "avg" else F.max_pool1d
             votes = pool(votes, self.kernel, stride=1, padding=self.kernel // 2)
-        recent = IN_WINDOW + torch.arange(window, device=votes.device) / n
-        return torch.cat([votes, recent.expand(votes.shape[0], -1)], dim=1)
+        return then_window(votes, n)

@@ -34,6 +34,25 @@ def case_list(*methods):
     return [case for case in CASES["cases"] if case["method"] in methods]
 
 
+def by_id(case):
+    return case["id"]
+
+
+class Given:
+    """The same budget, stated by a case, in every layer."""
+
+    def __init__(self, budget):
+        self.budget = budget
+
+    def allocate(self, stats, retention):
+        return [self.budget] * stats.n_layers
+
+
+def select(method, stats, budget, **parts):
+    """What a method keeps at a given budget, with some of its parts replaced."""
+    return replace(method, budget=Given(budget), **parts).select(stats, 0.5)
+
+
 def fixture_stats(name, needs):
     """PrefillStats of input S1 (attention given) or S2 (queries and keys given)."""
     data = CASES["inputs"][name]

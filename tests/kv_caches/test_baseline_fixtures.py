@@ -18,29 +18,7 @@ from kv_caches.retention import Protected
 from kv_caches.scorers import WindowVotes
 from kv_caches.statistics import PrefillStats
 
-from .support import CASES, case_list, fixture_stats, kept_lists
-
-
-def by_id(case):
-    return case["id"]
-
-
-def case(name):
-    return next(c for c in CASES["cases"] if c["id"] == name)
-
-
-class Given:
-    """The same budget, stated by a case, in every layer."""
-
-    def __init__(self, budget):
-        self.budget = budget
-
-    def allocate(self, stats, retention):
-        return [self.budget] * stats.n_layers
-
-
-def select(method, stats, budget, **parts):
-    return replace(method, budget=Given(budget), **parts).select(stats, 0.5)
+from .support import CASES, by_id, case_list, fixture_stats, kept_lists, select
 
 
 def window_votes(params):
@@ -263,12 +241,11 @@ def test_expected_attention_without_rotation(case):
         assert [index.tolist() for index in ours] == kept
 
 
-@pytest.mark.parametrize("name", ["keydiff", "knorm", "tova"])
-def test_cheap_controls(name):
-    method, expected = registry.build(name, "paper"), case(f"S2-{name}")["expected"]["kept"]
-    selection = select(method, fixture_stats("S2", method.needs), 8)
-    ours = kept_lists(selection)
-    assert ours == ([sets[0] for sets in expected] if name == "tova" else expected)
+@pytest.mark.parametrize("case", case_list("keydiff", "knorm", "tova", "observed_attention"), ids=by_id)
+def test_cheap_controls(case):
+    method, expected = registry.build(case["method"], "paper"), case["expected"]["kept"]
+    ours = kept_lists(select(method, fixture_stats(case["input"], method.needs), case["params"]["B"]))
+    assert ours == ([sets[0] for sets in expected] if case["method"] == "tova" else expected)
 
 
 def test_fixed_slot_leaves_once_the_share_is_exceeded():

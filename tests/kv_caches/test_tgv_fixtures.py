@@ -9,11 +9,7 @@ from kv_caches.methods.tgv_kv_official import build_official
 from kv_caches.prompt import Prompt
 from kv_caches.statistics import TextGrounding
 
-from .support import case_list, fixture_stats, kept_lists
-
-
-def by_id(case):
-    return case["id"]
+from .support import by_id, case_list, fixture_stats, kept_lists
 
 
 @pytest.mark.parametrize("case", case_list("tgv_paper"), ids=by_id)
