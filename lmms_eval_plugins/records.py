@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
     }
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of what can change an answer."""
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}

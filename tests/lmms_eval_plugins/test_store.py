@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -82,6 +83,15 @@ def test_equal_requests_of_one_run_are_told_apart(llava, environment):
     model.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
     model.generate_until(task.requests(chat=True) * 3)
     assert [line["repeat"] for line in toy.records(environment)] == [0, 1, 2]
+
+
+def test_missing_weights_end_the_run_with_one_line(llava, environment, tmp_path):
+    folder = tmp_path / "weightless"
+    shutil.copytree(llava, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    with pytest.raises(RunStopped) as stopped:
+        grid.ask(grid.wrapper(folder, environment), toy.documents())
+    assert f"pretrained={folder} cannot be loaded: " in stopped.value.message
+    assert "\n" not in stopped.value.message
 
 
 ENVIRONMENTS = [

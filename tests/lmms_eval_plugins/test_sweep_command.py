@@ -1,0 +1,128 @@
+"""`python -m lmms_eval_plugins.sweep`: one process or two, a grid's results on disk, nothing computed again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lmms_eval_plugins import results, sweep
+from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.store import Store
+
+SWEEP = "retention: [0.5, 0.1]\nmethods: [full, tgv_kv, {method: h2o, decode: evict, retention: 0.3}]\n"
+LABELS = ["full", "tgv_kv-0.50", "tgv_kv-0.90", "h2o-evict-0.70"]
+PYTHON = [sys.executable]
+TWO = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweeps")
+    (path / "grid.yaml").write_text(SWEEP)
+    return path
+
+
+@pytest.fixture
+def launch(site, checkpoint, folder):
+    """Starts a sweep; returns status, output and what is on standard error apart from progress."""
+
+    def run(launcher, *argv, **env):
+        command = [*launcher, "-m", "lmms_eval_plugins.sweep", "--sweep", "grid.yaml", "--model", "llava_hf"]
+        command += ["--model_args", f"pretrained={checkpoint('llava')},device_map=cpu", "--tasks", "mini_scene"]
+        env = site.environment | {"KV_RECORDS_DIR": "records"} | env
+        done = subprocess.run([*command, *argv], env=env, cwd=folder, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+    return run
+
+
+def scores(folder):
+    found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/result.mini_scene.json")}
+    return {
+        name: (result["metrics"]["exact_match,none"], result["counts"], result["retention"])
+        for name, result in found.items()
+    }
+
+
+def test_a_sweep_in_two_processes_then_the_same_from_the_store(launch, folder):
+    arguments = ("--limit", "3", "--batch_size", "2")
+    status, output, errors = launch(TWO, *arguments, "--output_path", "two")
+    assert (status, errors) == (0, []), output
+    assert "2 processes run on cpu" in output
+    assert "4/4 h2o-evict-0.70 in" in output
+    status, output, errors = launch(PYTHON, *arguments, "--output_path", "again")
+    assert (status, errors) == (0, [])
+    assert "computing" not in output
+    assert sorted(scores(folder / "two")) == sorted(LABELS)
+    assert scores(folder / "again") == scores(folder / "two")
+    result = json.loads((folder / "two" / "tgv_kv-0.90" / "result.mini_scene.json").read_text())
+    assert result["counts"] == {"samples": 3, "failed": 0, "single_token_answers": 0}
+    assert 0 < result["retention"]["min"] <= result["retention"]["max"] <= 0.1
+    assert result["difference_to_full"]["exact_match"]["samples"] == 3
+    assert (folder / "records" / result["fingerprint"] / "config.json").is_file()
+    assert list((folder / "two" / "tgv_kv-0.90").rglob("*_results.json"))
+
+
+def planned(checkpoint, folder, *argv):
+    model = ["--model", "llava_hf", "--model_args", f"pretrained={checkpoint},device_map=cpu", "--tasks", "mini_scene"]
+    return sweep.main(["--sweep", str(folder / "grid.yaml"), "--dry-run", *model, *argv])
+
+
+def test_a_dry_run_shows_every_run_with_its_fingerprint_and_what_is_there(checkpoint, folder, environment, capsys):
+    assert planned(checkpoint("llava"), folder, "--methods", "tgv_kv") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[0] for line in lines] == LABELS[:3]
+    assert [line[2:] for line in lines] == [["there:", "nothing"]] * 3
+    store = Store(environment / lines[1][1]).open(0)
+    answer = {
+        "task": "mini_scene",
+        "repeat": 0,
+        "prompt_hash": "h",
+        "status": "ok",
+        "answer": "",
+        "generated_tokens": 1,
+    }
+    store.append([answer | {"doc_id": doc_id} for doc_id in range(3)])
+    store.close()
+    assert planned(checkpoint("llava"), folder) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == LABELS
+    assert lines[1].endswith("there: 3 of mini_scene")
+
+
+@pytest.mark.parametrize(
+    ("variables", "argv", "message"),
+    [
+        (
+            {"KV_CACHE_TYPE": "tgv_kv"},
+            (),
+            "KV_CACHE_TYPE=tgv_kv is set, but a sweep names its configurations: unset it",
+        ),
+        ({}, ("--retention", "half"), "--retention half: shares kept are numbers"),
+        ({}, ("--methods", "snapvk"), "Did you mean 'snapkv'?"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(variables, argv, message, checkpoint, folder, monkeypatch, capsys):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunStopped):
+        planned(checkpoint("llava"), folder, *argv)
+    assert message in capsys.readouterr().err
+
+
+def test_the_interval_of_a_paired_difference_is_seeded_and_covers_the_mean():
+    found = results.paired_difference([1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    assert found == results.paired_difference([1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    assert found["low"] < found["mean"] == 0.375 < found["high"]
+    assert results.paired_difference([0.0] * 5)["high"] == 0
+
+
+def test_only_samples_that_both_have_are_compared():
+    metrics = {"accuracy,none": 0.5, "accuracy_stderr,none": 0.1, "rating,none": 3.0}
+    mine = [{"doc_id": i, "accuracy": 1, "rating": {"score": 3}} for i in range(3)]
+    full = [{"doc_id": i, "accuracy": i % 2, "rating": {"score": 3}} for i in range(1, 4)]
+    found = results.compare(metrics, mine, full)
+    assert set(found) == {"accuracy"}
+    assert (found["accuracy"]["samples"], found["accuracy"]["mean"]) == (2, 0.5)
+    assert results.compare(metrics, mine, None) == "the full cache has no scores"
