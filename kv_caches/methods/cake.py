@@ -54,7 +54,9 @@ class WindowDynamics:
         disorder = -(rows.double() * (rows.double() + 1e-10).log()).sum(0)  # (window, N)
         found = []
         for w in range(1, window + 1):
-            variance, mean = torch.var_mean(rows[:, -w:, : n - w], dim=1, correction=min(1, w - 1))
+            past = rows[:, -w:, : n - w]
+            mean = past.mean(1)
+            variance = (past - mean[:, None]).square().sum(1) / max(1, w - 1)
             votes = (mean + self.gamma * variance).unflatten(0, (layer.kv_heads, -1)).mean(1)
             found.append(Dynamics(votes, disorder[-w:, : n - w].sum(), variance.double().sum()))
         return found

@@ -115,6 +115,11 @@ def every_variant():
     return [(name, variant) for name in registry.method_names() for variant in registry.variants(name)]
 
 
+def evicts_at_one(name, variant):
+    """Whether the variant's own budgets evict even at a retention of 1."""
+    return variant == "offline" or (name in ("tgv_kv", "vl_cache") and variant.startswith("official"))
+
+
 def build(name, variant):
     """The method, with a made-up profile where it needs one."""
     method = registry.build(name, variant)

@@ -36,6 +36,13 @@ CASES = [
     ("tova", "paper", {}),
     ("keydiff", "paper", {}),
     ("knorm", "paper", {}),
+    ("observed_attention", "paper", {}),
+    ("look_m", "paper", {}),
+    ("vl_cache", "paper", {}),
+    ("vl_cache", "official", {"variant": "official"}),
+    ("cake", "paper", {}),
+    ("cake", "official", {"variant": "official"}),
+    ("mix_kv", "paper", {}),
     ("tgv_kv", "paper", {}),
     ("tgv_kv", "protected", {"variant": "protected"}),
 ]

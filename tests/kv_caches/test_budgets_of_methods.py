@@ -8,7 +8,7 @@ import torch
 from kv_caches import ConfigError, registry
 from kv_caches.budgets import tokens_kept
 
-from .support import build, every_variant, prompt_of, random_stats
+from .support import build, every_variant, evicts_at_one, prompt_of, random_stats
 
 PROMPTS = {
     "image": "TTTTT" + "V" * 40 + "T" * 15,
@@ -64,7 +64,7 @@ def test_sets_are_sound_and_the_budget_is_exact(measured, name, variant):
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_everything_stays_at_retention_one(measured, name, variant):
-    if (name == "tgv_kv" and variant.startswith("official")) or variant == "offline":
+    if evicts_at_one(name, variant):
         pytest.skip("its own budgets evict even then")
     for stats in measured.values():
         for sets in build(name, variant).select(stats, 1.0).kept:

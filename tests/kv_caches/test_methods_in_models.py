@@ -7,7 +7,7 @@ from kv_caches import KVConfig, attach
 from tests.models import build
 from tests.prompts import inputs
 
-from .support import every_variant
+from .support import every_variant, evicts_at_one
 
 VARIANTS = [
     pair for pair in every_variant() if pair != ("prefix_kv", "offline") and pair[0] not in ("full", "ablation")
@@ -50,7 +50,7 @@ def stock(model):
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_retention_one_is_the_full_cache_to_the_bit(model, stock, name, variant):
-    if name == "tgv_kv" and variant.startswith("official"):
+    if evicts_at_one(name, variant):
         pytest.skip("its own budgets evict even then")
     logits, *_ = run(model, inputs(model, "image"), KVConfig(name, 1.0, variant))
     assert torch.equal(logits, stock)

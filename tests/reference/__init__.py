@@ -7,9 +7,12 @@ set where all heads share it, else one per KV head.
 
 from tests.reference import (
     ada_kv,
+    cake,
     elastic_cache,
     full,
     h2o,
+    look_m,
+    mix_kv,
     mm_shiftkv,
     prefix_kv,
     pyramid_kv,
@@ -17,6 +20,7 @@ from tests.reference import (
     snapkv,
     streaming_llm,
     tgv_kv,
+    vl_cache,
 )
 
 REFERENCES = {
@@ -33,5 +37,10 @@ REFERENCES = {
     "tova": simple.tova,
     "keydiff": simple.keydiff,
     "knorm": simple.knorm,
+    "observed_attention": simple.observed_attention,
     "expected_attention": simple.expected_attention,
+    "look_m": look_m.kept,
+    "vl_cache": vl_cache.kept,
+    "cake": cake.kept,
+    "mix_kv": mix_kv.kept,
 }

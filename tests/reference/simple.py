@@ -1,4 +1,4 @@
-"""The cheap controls: TOVA, KeyDiff, K-norm and Expected Attention."""
+"""The cheap controls: TOVA, KeyDiff, K-norm, observed attention and Expected Attention."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def knorm(
 ) -> Kept:
     """The shortest keys."""
     return best_per_head(-np.linalg.norm(keys, axis=-1), retention, spread)
+
+
+def observed_attention(
+    attention: Array,
+    keys: Array,
+    values: Array | None,
+    vision: Sequence[bool],
+    retention: float,
+    spread: bool = True,
+) -> Kept:
+    """Attention received per row that could see the key."""
+    layers, heads, length, _ = attention.shape
+    scores = np.zeros((layers, heads, length))
+    for key in range(length):
+        scores[:, :, key] = attention[:, :, key:, key].mean(axis=-1)
+    return best_per_head(np.stack([mean_of_group(layer, keys.shape[1]) for layer in scores]), retention, spread)
 
 
 def expected_attention(

@@ -12,6 +12,7 @@ from tests.reference.budgets import entries_in_total
 from tests.reference.scores import attention_of
 
 PER_HEAD = ("h2o", "snapkv", "pyramid_kv", "ada_kv", "mm_shiftkv", "keydiff", "knorm", "expected_attention")
+PER_HEAD += ("observed_attention", "look_m", "vl_cache", "cake", "mix_kv")
 OVER_BUDGET = (
     "elastic_cache",
     "prefix_kv",
