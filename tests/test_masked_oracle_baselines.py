@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from tests.cases import Case, assert_close, case
 from tests.models import FAMILIES
 from tests.oracle import Oracle, Prefill
 from tests.prompts import VIDEO_FAMILIES
-from tests.reference import elastic_cache, h2o, prefix_kv
+from tests.reference import elastic_cache, h2o, look_m, prefix_kv
 
 METHODS = {
     "streaming_llm": ("paper",),
@@ -23,6 +25,10 @@ METHODS = {
     "keydiff": ("paper",),
     "knorm": ("paper",),
     "expected_attention": ("paper",),
+    "observed_attention": ("paper",),
+    "vl_cache": ("paper", "official"),
+    "cake": ("paper", "official"),
+    "mix_kv": ("paper",),
 }
 NAMED = [(method, variant) for method, variants in METHODS.items() for variant in variants]
 WITHOUT_REFERENCE = [
@@ -117,18 +123,29 @@ def test_elastic_cache_merges_what_it_evicts(family: str, variant: str) -> None:
     for this, retention in [(case(family, PADDED, "sdpa"), 0.2), (case(family, alone(family), "sdpa"), 0.5)]:
         run = this.run("elastic_cache", retention, variant=variant)
         assert run.kept == reference(this, "elastic_cache", variant, retention)
-        merged = merged_prompt(this, variant, retention)
+        merged = merged_prompt(this, retention, elastic_cache.merged, variant=variant)
         assert_close(run.logits, this.masked(run.kept, merged=merged))
         assert (this.masked(run.kept) - run.logits)[1:].abs().max() > 1e-2
 
 
-def merged_prompt(this: Case, variant: str, retention: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_look_m_merges_what_it_evicts(family: str) -> None:
+    for this, retention in [(case(family, PADDED, "sdpa"), 0.2), (case(family, alone(family), "sdpa"), 0.5)]:
+        run = this.run("look_m", retention)
+        assert run.kept == this.reference("look_m", retention)
+        assert_close(run.logits, this.masked(run.kept, merged=merged_prompt(this, retention, look_m.merged)))
+        assert (this.masked(run.kept) - run.logits)[1:].abs().max() > 1e-2
+
+
+def merged_prompt(
+    this: Case, retention: float, merge: Callable, **params: str
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Per layer the merged keys and values of the whole batch, in padded slots."""
     width = this.inputs["input_ids"].shape[1]
     rows = []
     for seen, vision in zip(this.prefills, this.vision, strict=True):
         arrays = [part.numpy() for part in (seen.attention, seen.keys, seen.values)]
-        sides = elastic_cache.merged(*arrays, vision, retention, variant=variant)
+        sides = merge(*arrays, vision, retention, **params)
         pad = width - len(vision)
         rows.append([np.pad(side, ((0, 0), (0, 0), (pad, 0), (0, 0))) for side in sides])
     keys, values = (torch.from_numpy(np.stack(side, axis=1)) for side in zip(*rows, strict=True))
@@ -144,9 +161,7 @@ class H2ODecode:
         self.sums = []
         for seen, layers in zip(this.prefills, self.positions, strict=True):
             sums = h2o.received(seen.attention.numpy(), seen.keys.shape[1])
-            self.sums.append(
-                [[sums[i, g, row] for g, row in enumerate(sets)] for i, sets in enumerate(layers)]
-            )
+            self.sums.append([[sums[i, g, row] for g, row in enumerate(sets)] for i, sets in enumerate(layers)])
 
     def __call__(self, oracle: Oracle, layer: int, step: int, weights: torch.Tensor) -> None:
         """Add the new row to the sums, choose again, hide what leaves."""
@@ -198,7 +213,7 @@ def test_elastic_cache_evicts_a_fixed_slot_while_decoding(family: str) -> None:
     this, retention = case(family, PADDED, "sdpa"), 0.5
     run = this.run("elastic_cache", retention, decode="evict")
     rule = FixedSlot(this, run.kept, [[retention] * len(layers) for layers in run.kept])
-    merged = merged_prompt(this, "paper", retention)
+    merged = merged_prompt(this, retention, elastic_cache.merged, variant="paper")
     assert_close(run.logits, this.masked(run.kept, merged=merged, on_step=rule))
     assert rule.evictions > 0
 

@@ -61,6 +61,14 @@ def test_choosing_stays_linear(view):
                 assert len(build(name, variant).select(stats, retention).kept) == 3
 
 
+def test_merging_stays_linear(view):
+    keys, kept = view.keys.clone(), torch.arange(0, N, 2)
+    for name in ("elastic_cache", "look_m"):
+        with NoSquare(limit=N * N // 2):  # blocks of at most 4 Mi of the 2048 x 2048 pairs
+            merging = build(name, "paper").merge.merge(kept, keys[:1], PROMPT)
+        assert merging.leaving.numel() in (N // 2, N // 2 - 1)
+
+
 @pytest.mark.parametrize("name", ["full", "streaming_llm", "random", "random_text_first", "random_vision_first"])
 def test_a_method_that_needs_nothing_computes_nothing(view, name):
     method, stats = build(name, registry.variants(name)[0]), PrefillStats(PROMPT, 1)

@@ -11,14 +11,17 @@ import pytest
 from tests.reference import (
     REFERENCES,
     ada_kv,
+    cake,
     elastic_cache,
     h2o,
+    mix_kv,
     mm_shiftkv,
     prefix_kv,
     pyramid_kv,
     segments,
     tgv_kv,
     tgv_official,
+    vl_cache,
 )
 from tests.reference.budgets import entries_per_layer, water_fill
 from tests.reference.scores import attention_of, window_votes
@@ -105,10 +108,7 @@ def test_tgv_official(case_id: str) -> None:
 def test_tgv_official_decode(case_id: str) -> None:
     prompt, params, expected = load(case_id)
     positions = [
-        sets[0]
-        for sets in prompt.kept(
-            "tgv_kv", 1 - params["prune_ratio"], variant="official", start=params["start"]
-        )
+        sets[0] for sets in prompt.kept("tgv_kv", 1 - params["prune_ratio"], variant="official", start=params["start"])
     ]
     assert positions == expected["prefill_kept"]
     rho = tgv_official.forget_shares(prompt.means, prompt.vision, 1 - params["prune_ratio"])
@@ -154,9 +154,7 @@ def test_snapkv(case_id: str) -> None:
     prompt, params, expected = load(case_id)
     shape = {key: params[key] for key in ("window", "kernel", "pooling")} | {"kv_heads": prompt.kv_heads}
     if "scores" in expected:
-        scores = [
-            window_votes(layer, prompt.kv_heads, *list(shape.values())[:3]) for layer in prompt.attention
-        ]
+        scores = [window_votes(layer, prompt.kv_heads, *list(shape.values())[:3]) for layer in prompt.attention]
         assert np.array(scores) / params["window"] == near(expected["scores"])
     assert_kept(prompt.kept("snapkv", params["B"] / prompt.length, **shape), expected["kept"])
 
@@ -164,9 +162,7 @@ def test_snapkv(case_id: str) -> None:
 @pytest.mark.parametrize("case_id", ids_of("pyramidkv"))
 def test_pyramid_kv(case_id: str) -> None:
     prompt, params, expected = load(case_id)
-    shape = {key: params[key] for key in ("window", "kernel", "pooling", "beta")} | {
-        "kv_heads": prompt.kv_heads
-    }
+    shape = {key: params[key] for key in ("window", "kernel", "pooling", "beta")} | {"kv_heads": prompt.kv_heads}
     past = pyramid_kv.official_past(prompt.length, 3, params["cap"], params["window"], params["beta"])
     assert past == expected["past_budgets"]
     assert_kept(
@@ -215,9 +211,7 @@ def test_prefix_kv(case_id: str) -> None:
     prompt, params, expected = load(case_id)
     ends = {"start": params["start"], "last": params["last"]}
     if "layer_evict_share" in params:
-        kept = prompt.kept(
-            "prefix_kv", 0.5, variant="offline", layer_evict_share=params["layer_evict_share"], **ends
-        )
+        kept = prompt.kept("prefix_kv", 0.5, variant="offline", layer_evict_share=params["layer_evict_share"], **ends)
     else:
         importance = prompt.means.sum(axis=1)
         evict = params["prune_ratio"] * importance.size
@@ -232,9 +226,7 @@ def test_prefix_kv(case_id: str) -> None:
 def test_prefix_kv_search(case_id: str) -> None:
     _, params, expected = load(case_id)
     importance = np.array(params["importance"])
-    level, counts = prefix_kv.search(
-        importance, params["evict_total"], params["protected"], params["tolerance"]
-    )
+    level, counts = prefix_kv.search(importance, params["evict_total"], params["protected"], params["tolerance"])
     assert (level, counts) == (pytest.approx(expected["coverage"]), expected["raw_forget"])
     assert prefix_kv.rescaled(counts, params["evict_total"]) == expected["rescaled_forget"]
 
@@ -252,11 +244,54 @@ def test_mm_shiftkv() -> None:
     assert_kept(prompt.kept("mm_shiftkv", params["B"] / prompt.length, **options), expected["kept"])
 
 
-@pytest.mark.parametrize("method", ["tova", "keydiff", "knorm", "expected_attention"])
-def test_cheap_controls(method: str) -> None:
-    prompt, params, expected = load(f"S2-{method.replace('_', '-')}")
+@pytest.mark.parametrize("case_id", ids_of("tova", "keydiff", "knorm", "observed_attention", "expected_attention"))
+def test_cheap_controls(case_id: str) -> None:
+    prompt, params, expected = load(case_id)
+    method = CASES[case_id]["method"]
     options = {"queries": prompt.queries, "sinks": params["sink"]} if method == "expected_attention" else {}
     assert_kept(prompt.kept(method, params["B"] / prompt.length, **options), expected["kept"])
+
+
+def test_look_m() -> None:
+    prompt, params, expected = load("S2-lookm")
+    assert_kept(prompt.kept("look_m", (params["heavy"] + params["recent"]) / prompt.length), expected["kept"])
+
+
+def test_vl_cache() -> None:
+    prompt, params, expected = load("S2-vlcache")
+    rows = vl_cache.rows_behind(prompt.vision)
+    assert len(rows) == params["post_vision"]
+    found = [vl_cache.density(layer, rows, params["p"]) for layer in prompt.attention]
+    assert 1 - np.array(found) == near(expected["sparsity"])
+    assert_kept(prompt.kept("vl_cache", params["r"], variant="official"), expected["kept"])
+
+
+def test_cake() -> None:
+    prompt, params, expected = load("S2-cake")
+    wishes = [cake.preference(layer, params["window"]) for layer in prompt.attention]
+    assert np.array(wishes) == near(expected["preference"])
+    assert cake.official_past(wishes, prompt.length, params["B"], params["window"]) == expected["past_budgets"]
+    options = {key: params[key] for key in ("window", "gamma", "kernel")}
+    kept = prompt.kept("cake", params["B"] / prompt.length, variant="official", **options)
+    assert_kept(kept, expected["kept"])
+
+
+@pytest.mark.parametrize("case_id", ids_of("cake_budget_repair"))
+def test_cake_budget_repair(case_id: str) -> None:
+    _, params, expected = load(case_id)
+    assert cake.repaired(params["raw"], params["total"], params["cap"]) == expected["budgets"]
+
+
+@pytest.mark.parametrize("case_id", ids_of("mixkv", "mixkv_online"))
+def test_mix_kv(case_id: str) -> None:
+    prompt, params, expected = load(case_id)
+    options = {key: params[key] for key in ("window", "kernel", "pooling")}
+    if "head_mix" in expected:
+        found = [[mix_kv.mean_cosine(head) for head in layer] for layer in prompt.keys]
+        assert np.array(found) == near(expected["head_mix"])
+    else:
+        options["head_mix"] = params["head_mix"]
+    assert_kept(prompt.kept("mix_kv", params["B"] / prompt.length, **options), expected["kept"])
 
 
 @pytest.mark.parametrize("case_id", ids_of("budget_rounding"))
