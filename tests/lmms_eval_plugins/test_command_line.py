@@ -59,12 +59,14 @@ def test_the_official_command_and_the_same_in_two_processes(launch, tmp_path):
     single = answers(tmp_path)
     assert sorted(single) == [0, 1, 2, 3, 4]
 
-    status, output, errors = launch([*ACCELERATE, "--multi_gpu", "--num_processes=2"], *MINI, **METHOD)
+    two = {**METHOD, "KV_RECORDS_DIR": "records_of_two"}
+    status, output, errors = launch([*ACCELERATE, "--multi_gpu", "--num_processes=2"], *MINI, **two)
     assert (status, errors) == (0, [])
     assert "2 processes run on cpu" in output
     assert answers(tmp_path) == single
-    assert [path.name for path in (tmp_path / "records").iterdir()] == [folder.name]
-    assert sorted(path.name for path in folder.glob("records*")) == ["records.rank0.jsonl", "records.rank1.jsonl"]
+    (same,) = (tmp_path / "records_of_two").iterdir()
+    assert same.name == folder.name
+    assert sorted(path.name for path in same.glob("records*")) == ["records.rank0.jsonl", "records.rank1.jsonl"]
 
 
 def test_a_bad_setting_ends_the_command_before_anything_is_loaded(launch):
