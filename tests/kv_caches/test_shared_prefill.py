@@ -17,6 +17,8 @@ CONFIGS = [
     KVConfig("snapkv", 0.3),
     KVConfig("elastic_cache", 0.2),
     KVConfig("ada_kv", 0.2),
+    KVConfig("look_m", 0.2),
+    KVConfig("cake", 0.3),
     KVConfig("h2o", 0.3, decode="evict"),
 ]
 STEPS = 7

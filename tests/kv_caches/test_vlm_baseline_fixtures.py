@@ -8,7 +8,7 @@ import torch
 from kv_caches import registry
 from kv_caches.budgets import tokens_kept
 from kv_caches.cache import EvictingLayer
-from kv_caches.methods import cake, look_m, mix_kv, vl_cache
+from kv_caches.methods import cake, cake_official, look_m, mix_kv, vl_cache
 from kv_caches.prompt import Prompt
 from kv_caches.scorers import WindowVotes
 
@@ -74,7 +74,7 @@ def test_rows_behind_the_image(tokens, rows):
 def test_cake_as_released(case):
     params, expected = case["params"], case["expected"]
     votes = cake.DynamicVotes(cake.WindowDynamics(params["window"], params["gamma"]), params["kernel"])
-    budget = cake.OfficialPreference(votes, params["tau1"], params["tau2"])
+    budget = cake_official.OfficialPreference(votes, params["tau1"], params["tau2"])
     method = replace(
         registry.build("cake", "official"), budget=budget, scorer=votes, needs=frozenset({votes.statistic})
     )
@@ -90,7 +90,7 @@ def test_cake_as_released(case):
 @pytest.mark.parametrize("case", case_list("cake_budget_repair"), ids=by_id)
 def test_cake_repairs_rounded_budgets_as_released(case):
     params = case["params"]
-    assert cake.repaired(params["raw"], params["total"], params["cap"]) == case["expected"]["budgets"]
+    assert cake_official.repaired(params["raw"], params["total"], params["cap"]) == case["expected"]["budgets"]
 
 
 def test_cake_as_released_evicts_nothing_from_short_prompts():
