@@ -13,7 +13,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import AutoModelForImageTextToText, AutoProcessor, BatchFeature
 
 from kv_caches import KVConfig, attach
-from lmms_eval_plugins import decoding, records, session
+from lmms_eval_plugins import decoding, limits, records, session
 from lmms_eval_plugins.errors import RunStopped, SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
 from lmms_eval_plugins.models.request import Request
@@ -46,6 +46,7 @@ class EvictionWrapper(lmms):
         self.session = session.current()
         self.clock: dict[str, float] = {}
         self._records = records.base_dir()
+        limits.count_per_task()
         self._start_processes()
         self._runs = {self.settings.kv: self._open(self.settings)}
         self._report_start()
