@@ -101,8 +101,7 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     Raises:
         ConfigError: one line on what is wrong and what is allowed.
     """
-    kv = KVConfig.from_env(env)
-    given = _known(family, args)
+    kv, given = KVConfig.from_env(env), _known(family, args)
     values = {**_COMMON, **family.options, **given}
     device, device_map = resolve_device(values["device"], values["device_map"], env)
     pretrained = checkpoint.locate(values["pretrained"], values["revision"])
@@ -132,13 +131,16 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
         decode_batch=_decode_batch(env),
         given=given,
     )
-    settings = for_config(settings, kv)
-    if values["kv_fingerprint"] not in (None, settings.fingerprint):
+    return _checked(for_config(settings, kv), values["kv_fingerprint"])
+
+
+def _checked(run: RunSettings, asked: str | None) -> RunSettings:
+    if asked not in (None, run.fingerprint):
         raise ConfigError(
-            f"kv_fingerprint={values['kv_fingerprint']} in --model_args belongs to another run; this one is "
-            f"{settings.fingerprint} (leave the argument out and it is added)"
+            f"kv_fingerprint={asked} in --model_args belongs to another run; this one is "
+            f"{run.fingerprint} (leave the argument out and it is added)"
         )
-    return settings
+    return run
 
 
 def for_config(run: RunSettings, kv: KVConfig | None) -> RunSettings:

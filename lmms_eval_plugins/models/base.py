@@ -10,23 +10,21 @@ from accelerate.state import AcceleratorState
 from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from lmms_eval.models.model_utils.gen_metrics import log_metrics
-from transformers import AutoModelForImageTextToText, AutoProcessor, BatchFeature
+from transformers import BatchFeature
 
-from kv_caches import KVConfig, attach
+from kv_caches import KVConfig
 from lmms_eval_plugins import decoding, limits, records, session
-from lmms_eval_plugins.errors import RunStopped, SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.errors import SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
+from lmms_eval_plugins.models.loading import LoadedOnDemand
 from lmms_eval_plugins.models.request import Request
 from lmms_eval_plugins.progress import Progress
 from lmms_eval_plugins.prompts import prompt_hash
 from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
 from lmms_eval_plugins.store import Key, Store, stop_if_not_written
 
-_LOADED = ("_model", "processor", "tokenizer", "_eos", "min_pixels", "max_pixels")
-"""Attributes that exist as soon as they are asked for: weights are loaded only if an answer is missing."""
 
-
-class EvictionWrapper(lmms):
+class EvictionWrapper(LoadedOnDemand, lmms):
     """A vision-language model whose cache keeps what the environment says.
 
     A family adds `build_inputs` (requests to processor output) and `default_limit` (new tokens if the task names none).
@@ -90,50 +88,6 @@ class EvictionWrapper(lmms):
             print(f"[kv] {note}")
         print(f"[kv] records: {store.directory}", flush=True)
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _LOADED or self.__dict__.get("_loading"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self._ready()
-        return self.__dict__[name]
-
-    def _ready(self) -> None:
-        """Loads weights and processor, unless another run of this process has loaded the same."""
-        if "_model" in self.__dict__:
-            return
-        before, wanted = set(self.__dict__), for_config(self.settings, None).fingerprint
-        if self.session.loaded is not None and self.session.loaded[0] == wanted:
-            self.__dict__.update(self.session.loaded[1])
-            return
-        self._loading = True
-        try:
-            self._load()
-            if self.settings.kv is not None:
-                with stop_on_config_error():
-                    attach(self._model, self.settings.kv).detach()
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise RunStopped(f"pretrained={self.settings.pretrained} cannot be loaded: {reason}") from error
-        finally:
-            self._loading = False
-        new = set(self.__dict__) - before - {"_loading"}
-        self.session.loaded = wanted, {name: self.__dict__[name] for name in new}
-
-    def _load(self) -> None:
-        run = self.settings
-        common = {"revision": run.revision, "trust_remote_code": run.trust_remote_code}
-        kernel = {"attn_implementation": run.attn_implementation} if run.attn_implementation else {}
-        self._model = AutoModelForImageTextToText.from_pretrained(
-            run.pretrained, dtype=run.dtype, device_map=run.device_map, **common, **kernel
-        ).eval()
-        self.processor = AutoProcessor.from_pretrained(run.pretrained, **common, **self.processor_arguments())
-        self.tokenizer = self.processor.tokenizer
-        self.tokenizer.padding_side = "left"
-        self._eos = decoding.eos_ids(self._model, self.tokenizer)
-
-    def processor_arguments(self) -> dict[str, Any]:
-        """Further arguments for loading the processor."""
-        return {}
-
     def build_inputs(self, requests: list[Request]) -> BatchFeature:
         """Prompts and pictures of a batch, tokenised with left padding, on the CPU."""
         raise NotImplementedError
@@ -141,10 +95,6 @@ class EvictionWrapper(lmms):
     def read_text(self, text: str) -> str:
         """The answer in a decoded text."""
         return text
-
-    @property
-    def model(self) -> Any:
-        return self._model
 
     @property
     def device(self) -> torch.device:
