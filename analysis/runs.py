@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def load_runs(folder: Path) -> pd.DataFrame:
     Raises:
         ResultsError: nothing to read, or a run without scores or records.
     """
-    runs = [path for path in sorted(folder.glob("*")) if path.is_dir()]
+    runs = [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != "records"]
     rows = [row for run in runs for row in _read_run(run)]
     if not rows:
         raise ResultsError(f"{folder}: no finished run in here; run `bash scripts/quickstart.sh` first")
@@ -60,12 +61,16 @@ def _read_result(run: Path, path: Path) -> dict[str, Any]:
 
 
 def _read_single_run(run: Path) -> list[dict[str, Any]]:
-    configs, scores = sorted(run.glob("*/config.json")), sorted(run.rglob("*_results.json"))
-    if len(configs) != 1 or not scores:
-        raise ResultsError(f"{run}: {len(configs)} configurations and {len(scores)} result files; run it again")
-    config = json.loads(configs[0].read_text())
-    records = _records(configs[0].parent)
-    results = json.loads(scores[-1].read_text())["results"]
+    scores = sorted(run.rglob("*_results.json"), key=lambda path: path.stat().st_mtime)
+    if not scores:
+        raise ResultsError(f"{run}: no result file; run it again")
+    content = json.loads(scores[-1].read_text())
+    found = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
+    folders = [base / found[1] for base in (run, run.parent / "records") if found and (base / found[1]).is_dir()]
+    if not folders:
+        raise ResultsError(f"{scores[-1]}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
+    config = json.loads((folders[0] / "config.json").read_text())
+    records, results = _records(folders[0]), content["results"]
     kv = config["config"] or {"method": "stock", "variant": "", "retention": 1.0}
     base = {"run": run.name, "method": kv["method"], "variant": kv["variant"], "retention": kv["retention"]}
     rows = []

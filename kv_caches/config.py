@@ -117,12 +117,13 @@ class KVConfig:
         )
 
     def fingerprint(self, **extra: Any) -> str:
-        """Versioned hash of everything that can change an answer.
+        """Versioned hash of everything that can change an answer, the method's own file included.
 
         Args:
             extra: what the caller knows besides: checkpoint, revision, wrapper kind, precision, image limits, ...
         """
         own = {k: v for k, v in asdict(self).items() if k not in ("model_type", "profile")}
+        own["source"] = registry.source_digest(self.method)
         if self.profile is not None:
             own["profile"] = profile_digest(self.profile, self.retention)
         text = json.dumps({"config": own, "extra": extra}, sort_keys=True, default=str)
