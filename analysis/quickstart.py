@@ -16,6 +16,7 @@ from tabulate import tabulate
 from .runs import ResultsError, load_runs
 
 MARKERS = "osD^vPX*"
+METRICS = {"anls": "ANLS", "object_f1": "object F1"}
 
 
 def score_table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +56,8 @@ def plot(runs: pd.DataFrame, path: Path) -> None:
         _panel(axis, part)
         axis.set_title(task.removeprefix("mini_"), fontsize=10)
         axis.set_xlabel("KV entries kept [%]")
-        axis.set_ylabel(f"{part['metric'].iloc[0].replace('_', ' ')} [%]")
+        metric = part["metric"].iloc[0]
+        axis.set_ylabel(f"{METRICS.get(metric, metric.replace('_', ' '))} [%]")
     for axis in list(axes.flat)[len(tasks) :]:
         axis.remove()
     handles, labels = axes.flat[0].get_legend_handles_labels()
