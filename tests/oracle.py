@@ -51,9 +51,7 @@ class Oracle:
     record: bool = False
     seen: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
-    def hide(
-        self, layer: int, sample: int, positions: Sequence[int], step: int, head: int | None = None
-    ) -> None:
+    def hide(self, layer: int, sample: int, positions: Sequence[int], step: int, head: int | None = None) -> None:
         """Hide true positions of one sample from a decode step on, in one KV head or in all of them."""
         slots = [position + self.padding[sample] for position in positions]
         heads = slice(None) if head is None else head
@@ -258,9 +256,7 @@ def bare_queries(model: PreTrainedModel) -> Iterator[list[Tensor]]:
     hooks = []
     for layer in model.get_decoder().layers:
         source = getattr(layer.self_attn, "q_norm", layer.self_attn.q_proj)
-        hooks.append(
-            source.register_forward_hook(lambda _, __, out: queries.append(out.reshape(*out.shape[:2], -1)))
-        )
+        hooks.append(source.register_forward_hook(lambda _, __, out: queries.append(out.reshape(*out.shape[:2], -1))))
     try:
         yield queries
     finally:

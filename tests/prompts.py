@@ -72,9 +72,7 @@ def family_of(model: PreTrainedModel) -> str:
     return model.config.model_type
 
 
-def add_image(
-    model: PreTrainedModel, prompt: Sample, which: int, alone: bool, random: torch.Generator
-) -> None:
+def add_image(model: PreTrainedModel, prompt: Sample, which: int, alone: bool, random: torch.Generator) -> None:
     """Picture number `which`; LLaVA-OneVision cuts it into tiles only where it is alone."""
     family = family_of(model)
     if family.startswith("qwen"):

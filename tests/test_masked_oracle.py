@@ -72,9 +72,7 @@ def assert_tgv_kv_is_masked(this: Case, variant: str, retention: float) -> None:
 @every_prompt
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("retention", [0.05, 0.5])
-def test_tgv_kv_is_the_masked_full_cache(
-    family: str, prompt: tuple[str, ...], variant: str, retention: float
-) -> None:
+def test_tgv_kv_is_the_masked_full_cache(family: str, prompt: tuple[str, ...], variant: str, retention: float) -> None:
     assert_tgv_kv_is_masked(case(family, prompt, "sdpa"), variant, retention)
 
 
@@ -150,9 +148,7 @@ class OfficialDecode:
                 continue
             grown = [*self.positions[row][layer], length + step - 1]
             look = weights[row].mean(0)[[position + oracle.padding[row] for position in grown]].tolist()
-            stay = tgv_official.decode_step(
-                grown, look, self.rho[row][layer], self.suffix[row][layer], length + step
-            )
+            stay = tgv_official.decode_step(grown, look, self.rho[row][layer], self.suffix[row][layer], length + step)
             oracle.hide(layer, row, sorted(set(grown) - set(stay)), step + 1)
             self.evictions += len(grown) - len(stay)
             self.positions[row][layer] = stay

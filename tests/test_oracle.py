@@ -52,9 +52,7 @@ def test_one_hidden_entry_shows(family: str) -> None:
     stock = forced_logits(model, batch, tokens)
     important = int(prefill_of(model, batch)[0].attention[0].mean(0).sum(0).argmax())
     kept = everything(batch)
-    kept[0] = [
-        [[p for p in layer[0] if p != important or number != 0]] for number, layer in enumerate(kept[0])
-    ]
+    kept[0] = [[[p for p in layer[0] if p != important or number != 0]] for number, layer in enumerate(kept[0])]
     logits = masked_full_cache_logits(model, batch, tokens, kept)
     assert gap(logits[:1], stock[:1]) < 1e-6  # the prefill is not touched
     assert all(gap(logits[step], stock[step]) > 1e-3 for step in range(1, STEPS))
@@ -66,10 +64,7 @@ def test_a_batch_hides_per_sample_per_layer_and_per_head_as_single_runs_do(famil
     batch, tokens = inputs(model, "image", "text"), answer_tokens(2, STEPS)
     lengths = batch["attention_mask"].sum(1).tolist()
     kept = [
-        [
-            [sorted(torch.randperm(n, generator=random)[: 6 + layer].tolist()) for _ in range(2)]
-            for layer in range(4)
-        ]
+        [[sorted(torch.randperm(n, generator=random)[: 6 + layer].tolist()) for _ in range(2)] for layer in range(4)]
         for n in lengths
     ]
     together = masked_full_cache_logits(model, batch, tokens, kept)

@@ -42,9 +42,7 @@ def merged(
 ) -> tuple[Array, Array]:
     """Keys and values after merging, (L, G, N, d); only the kept positions of them matter."""
     every = plans(attention, retention, **params)
-    merge = [
-        [merged_rows(rows, plan) for rows, plan in zip(side, every, strict=True)] for side in (keys, values)
-    ]
+    merge = [[merged_rows(rows, plan) for rows, plan in zip(side, every, strict=True)] for side in (keys, values)]
     return np.stack(merge[0]), np.stack(merge[1])
 
 
@@ -64,10 +62,7 @@ def plans(
         forget = math.trunc(length - length * (1 - evict))
         return [official_plan(row, forget, start, last) for row in importance]
     counts = even_budgets(length, layers, retention, spread)
-    return [
-        corrected_plan(row, length - count, start, last)
-        for row, count in zip(importance, counts, strict=True)
-    ]
+    return [corrected_plan(row, length - count, start, last) for row, count in zip(importance, counts, strict=True)]
 
 
 def corrected_plan(importance: Array, forget: int, start: int, last: int) -> Plan:

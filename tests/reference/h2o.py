@@ -45,9 +45,7 @@ def heavy_and_recent(sums: Sequence[float] | Array, heavy: int, recent: int) -> 
     return [*best(sums, heavy, range(early)), *range(early, len(sums))]
 
 
-def decode_step(
-    positions: Sequence[int], sums: Array, row: Array, heavy: int, recent: int
-) -> tuple[list[int], Array]:
+def decode_step(positions: Sequence[int], sums: Array, row: Array, heavy: int, recent: int) -> tuple[list[int], Array]:
     """One step of one head: add the new row, then choose again.
 
     Args:

@@ -60,9 +60,7 @@ def official_past(length: int, layers: int, cap: int, window: int, beta: int = 2
     return [high - layer * step for layer in range(layers)]
 
 
-def project_past(
-    length: int, layers: int, retention: float, window: int, beta: int, spread: bool = True
-) -> list[int]:
+def project_past(length: int, layers: int, retention: float, window: int, beta: int, spread: bool = True) -> list[int]:
     """The same line with a real step, split so that the total is met; past tokens may be none at all."""
     base = entries_per_layer(length, retention) - window
     high, low = ends_of_line(length, base, window, beta)

@@ -33,14 +33,10 @@ def test_between_the_bounds_budgets_are_proportional(seed: int) -> None:
     shares, total, cap = draw(seed)
     shares = usable_shares(shares)
     real = real_water_fill(shares, min(total, cap * len(shares)), cap, 1)
-    levels = [
-        x / share for x, share in zip(real, shares, strict=True) if share > 0 and 1 + 1e-9 < x < cap - 1e-9
-    ]
+    levels = [x / share for x, share in zip(real, shares, strict=True) if share > 0 and 1 + 1e-9 < x < cap - 1e-9]
     if levels:
         assert max(levels) == pytest.approx(min(levels))
-        pairs = [
-            (x, level * share) for x, share in zip(real, shares, strict=True) for level in levels[:1] if share
-        ]
+        pairs = [(x, level * share) for x, share in zip(real, shares, strict=True) for level in levels[:1] if share]
         assert all(x == pytest.approx(min(cap, max(1, wish))) for x, wish in pairs)
 
 

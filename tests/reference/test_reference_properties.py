@@ -46,9 +46,7 @@ def test_kept_positions_fill_the_budget(method: str, seed: int) -> None:
             continue
         kept = REFERENCES[method](*prompt, retention, **params)
         assert all(len(sets) == (KV_HEADS if method in PER_HEAD else 1) for sets in kept)
-        assert all(
-            row == sorted(set(row)) and set(row) <= set(range(length)) for sets in kept for row in sets
-        )
+        assert all(row == sorted(set(row)) and set(row) <= set(range(length)) for sets in kept for row in sets)
         assert all(row for sets in kept for row in sets)
         count = sum(len(row) for sets in kept for row in sets)
         full = total * len(kept[0])

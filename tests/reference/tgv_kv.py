@@ -63,9 +63,7 @@ def layer_scores(mean: Array, vision: Sequence[bool], grounded: bool = True) -> 
     return scores
 
 
-def layer_kept(
-    mean: Array, vision: Sequence[bool], budget: int, ends: tuple[int, int], grounded: bool
-) -> list[int]:
+def layer_kept(mean: Array, vision: Sequence[bool], budget: int, ends: tuple[int, int], grounded: bool) -> list[int]:
     """TPR: protected ends, then text, then vision with what is left."""
     length, (start, last) = len(vision), ends
     scores = layer_scores(mean, vision, grounded)

@@ -44,9 +44,7 @@ def scores(mean: Array, vision: Sequence[bool]) -> Array:
     return result
 
 
-def kept(
-    means: Array, vision: Sequence[bool], retention: float, start: int = 4, last: int = 1
-) -> list[list[int]]:
+def kept(means: Array, vision: Sequence[bool], retention: float, start: int = 4, last: int = 1) -> list[list[int]]:
     """First `start` and last `last` always, the rest without the f_l lowest scores."""
     length = means.shape[-1]
     if breaks(vision):
