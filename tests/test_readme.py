@@ -81,20 +81,36 @@ def test_quickstart_makes_the_table_and_the_plot(tmp_path):
     assert "KV / sample" in result.stdout
 
 
-def test_the_gpu_command_runs_verbatim_but_for_checkpoint_task_and_device(tmp_path):
-    command = next(block for block in BASH if "accelerate launch" in block)
-    for old, new in {
+def run_on_the_embedded_model(marker: str, folder: Path, **replaced: str) -> subprocess.CompletedProcess:
+    """The README's GPU command that contains ``marker``, verbatim but for checkpoint, device, task and output."""
+    command = next(block for block in BASH if marker in block)
+    embedded = {
         "MODEL_TYPE=llava-7B": "MODEL_TYPE=tiny-vlm",
         "HF_HUB_OFFLINE=0": "HF_HUB_OFFLINE=1",
         "llava-hf/llava-1.5-7b-hf": "tiny_vlm/weights",
         "device_map=auto": "device_map=cpu",
-        "--tasks chartqa": "--tasks mini_chart --limit 2",
-        "results/runs/llava-tgv-95": f"{tmp_path}/out",
-    }.items():
-        assert old in command, f"the README's GPU command no longer says {old}"
+        "--tasks chartqa": f"--tasks mini_chart {replaced['options']}",
+        replaced["output"]: f"{folder}/out",
+    }
+    for old, new in embedded.items():
+        assert old in command, f"the README's command no longer says {old}"
         command = command.replace(old, new)
-    result = run(command, timeout=600, KV_RECORDS_DIR=str(tmp_path / "records"))
+    result = run(command, timeout=600, KV_RECORDS_DIR=str(folder / "records"))
     assert result.returncode == 0, result.stderr[-3000:]
+    return result
+
+
+def test_the_gpu_command_runs(tmp_path):
+    result = run_on_the_embedded_model(
+        "-m lmms_eval ", tmp_path, options="--limit 2", output="results/runs/llava-tgv-95"
+    )
     assert "keeps 5 % of the prompt's entries" in result.stdout
     assert "1 process runs on cpu" in result.stdout
     assert list(tmp_path.glob("out/*/*_results.json"))
+
+
+def test_the_sweep_command_runs(tmp_path):
+    options = "--limit 1 --methods tgv_kv,snapkv --retention 0.1,0.05"
+    run_on_the_embedded_model("lmms_eval_plugins.sweep", tmp_path, options=options, output="results/runs/llava-paper")
+    runs = {path.parent.name for path in tmp_path.glob("out/*/result.mini_chart.json")}
+    assert runs == {"full", "tgv_kv-0.90", "tgv_kv-0.95", "snapkv-0.90", "snapkv-0.95"}
