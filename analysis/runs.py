@@ -16,7 +16,7 @@ class ResultsError(ValueError):
 
 
 def load_runs(folder: Path) -> pd.DataFrame:
-    """Read every run below ``folder``: one sub-folder each, as ``scripts/quickstart.sh`` lays them out.
+    """Read every run below ``folder``: one sub-folder each, as the scripts lay them out.
 
     Returns:
         Columns run, method, variant, retention, task, metric, score, stderr, samples, failed, achieved (mean share of
@@ -29,7 +29,7 @@ def load_runs(folder: Path) -> pd.DataFrame:
     runs = [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != "records"]
     rows = [row for run in runs for row in _read_run(run)]
     if not rows:
-        raise ResultsError(f"{folder}: no finished run in here; run `bash scripts/quickstart.sh` first")
+        raise ResultsError(f"{folder}: no finished run in here; bash scripts/quickstart.sh makes some")
     table = pd.DataFrame(rows)
     return table.sort_values(["method", "variant", "retention", "task"], ascending=[True, True, False, True])
 

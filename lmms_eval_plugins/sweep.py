@@ -68,7 +68,7 @@ class _Sweep:
         from kv_caches.config import max_generated_tokens
         from lmms_eval_plugins import preflight, settings
         from lmms_eval_plugins.families import FAMILIES
-        from lmms_eval_plugins.sweeps import environment, load_sweep
+        from lmms_eval_plugins.sweeps import chosen, environment
 
         for name in _OF_ONE_CONFIGURATION:
             if name in os.environ:
@@ -78,7 +78,7 @@ class _Sweep:
             raise ConfigError(f"--model {known.model}: a sweep needs one of {', '.join(FAMILIES)}")
         base = KVConfig(model_type=os.environ.get("MODEL_TYPE"), max_new_tokens=max_generated_tokens())
         name = options.sweep or os.environ.pop("KV_SWEEP", "paper")
-        configs = load_sweep(name, _listed(options.methods), _shares(options.retention), base)
+        configs = chosen(name, options.methods, options.retention, base)
         env = {k: v for k, v in os.environ.items() if k != "KV_SWEEP"} | environment(configs[0])
         kind = "simple" if known.force_simple else "chat"
         first = settings.resolve(FAMILIES[known.model], kind, preflight.model_args(known), env)
@@ -227,19 +227,6 @@ def _in_words(content: dict[str, Any]) -> str:
             text += " ({mean:+.3g} to full, 95 % {low:+.3g} to {high:+.3g})".format(**against[name])
         shown.append(text)
     return ", ".join(shown)
-
-
-def _listed(text: str) -> list[str]:
-    return [part for part in text.replace(",", " ").split() if part]
-
-
-def _shares(text: str) -> list[float]:
-    from kv_caches import ConfigError
-
-    try:
-        return [float(part) for part in _listed(text)]
-    except ValueError as error:
-        raise ConfigError(f"--retention {text}: shares kept are numbers, such as 0.5,0.1") from error
 
 
 if __name__ == "__main__":

@@ -54,6 +54,19 @@ def load_sweep(
     return sorted(configs, key=lambda config: config.method != "full")
 
 
+def chosen(name: str, methods: str = "", retention: str = "", base: KVConfig | None = None) -> list[KVConfig]:
+    """`load_sweep` with methods and budgets as they are typed: separated by commas or spaces.
+
+    Raises:
+        ConfigError: as `load_sweep`, or a budget that is no number.
+    """
+    try:
+        shares = [float(part) for part in retention.replace(",", " ").split()]
+    except ValueError as error:
+        raise ConfigError(f"--retention {retention}: shares kept are numbers, such as 0.5,0.1") from error
+    return load_sweep(name, methods.replace(",", " ").split(), shares, base)
+
+
 def _find(name: str) -> Path:
     path = Path(name)
     if path.suffix in (".yaml", ".yml") and path.is_file():

@@ -63,7 +63,7 @@ else
     logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep --sweep quickstart "${arguments[@]}" \
         --output_path "$output"
 fi
-python -m analysis.quickstart "$output"
+python -m analysis.table "$output"
 say "Evaluated in $((SECONDS - started)) s. Next:"
 cat >&2 <<TEXT
   another method or variant   KV_CACHE_TYPE=tgv_kv KV_VARIANT=official PRUNE_RATIO=0.95, see README.md

@@ -1,0 +1,182 @@
+# Sourced by the accuracy_*.sh scripts: the score of every configuration of a sweep on one model, and the table.
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+usage() {
+    cat <<TEXT
+usage: bash scripts/$(basename "$0") [--dry-run] [--separate]
+
+Scores the full cache and the methods of a sweep at its budgets on $row of configs/models, with real lmms-eval, and
+prints the table. The prefill of a sample serves all of them; answers that are there are not computed again, so a run
+that was interrupted goes on where it stopped.
+
+  --dry-run     print every planned run, its fingerprint and what is already there; run nothing
+  --separate    one \`accelerate launch -m lmms_eval\` per KV_CACHE_TYPE and PRUNE_RATIO, as in the paper's repository,
+                instead of all in one process; the first computes the grid, the others read it. The same answers, some
+                ten seconds more per line. With --dry-run the lines are printed, each to be run alone.
+  --help        this text
+
+Environment:
+  CKPT           checkpoint folder or hub id (default: that of $row); another size of the family is fine
+  TASKS          lmms-eval tasks, separated by commas (default: $tasks)
+  LIMIT          first N samples of each task, or a share below 1 (default: all)
+  SWEEP          name in configs/sweeps, or a YAML file (default: paper)
+  METHODS        only these methods of the sweep, or others, separated by commas; the full cache is always there
+  RETENTION      shares kept instead of the sweep's, separated by commas, e.g. 0.5,0.05
+  NUM_PROCESSES  default: the GPUs found; without a GPU 1, and more are CPU processes
+  BATCH_SIZE     default: 1
+  OUTPUT         folder for results and records (default: results/runs/<script>, with CKPT and LIMIT in its name)
+  HF_HUB_OFFLINE default: 1 if CKPT is a folder, else 0
+and MAX_GENERATED_TOKENS, IMAGE_MAX_TOKEN_NUM, VISION_ASPECT_RATIO, KV_RECORDS_DIR, KV_ALLOW_FAILURES as in README.md.
+TEXT
+}
+
+read_options() {
+    dry_run=false separate=false
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --dry-run) dry_run=true ;;
+            --separate) separate=true ;;
+            -h | --help) usage; exit ;;
+            *) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;
+        esac
+        shift
+    done
+}
+
+read_environment() {
+    local name
+    [[ ${LIMIT-1} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ && ${LIMIT-1} =~ [1-9] ]] \
+        || die "LIMIT=$LIMIT: a number of samples or a share between 0 and 1 is needed (unset: all samples)"
+    for name in NUM_PROCESSES BATCH_SIZE; do
+        [[ ${!name-1} =~ ^[1-9][0-9]*$ ]] || die "$name=${!name}: a whole number from 1 is needed"
+    done
+    for name in CKPT TASKS SWEEP OUTPUT; do
+        [ -n "${!name-default}" ] || die "$name is empty; unset it for the default"
+    done
+    [[ ${CKPT-} != *,* ]] || die "CKPT=$CKPT: a comma cannot be part of it (lmms-eval splits its model arguments there)"
+    for name in KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP MODEL_TYPE; do
+        [ -z "${!name+set}" ] || say "$name=${!name} is ignored: METHODS, RETENTION and SWEEP choose what is scored"
+        unset "$name"
+    done
+}
+
+absolute() { # a path that exists where the script was called; anything else as it is
+    if [ -e "$1" ]; then realpath "$1"; else printf '%s\n' "$1"; fi
+}
+
+find_machine() { # the row of the model, and the GPUs; torch is imported only where there may be some
+    local found
+    found=$(python - "$row" <<'PY'
+import sys
+from pathlib import Path
+
+import yaml
+
+rows = {}
+for path in sorted(Path("configs/models").glob("*.yaml")):
+    rows |= yaml.safe_load(path.read_text())
+gpus = 0
+if any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")):
+    import torch
+
+    gpus = torch.cuda.device_count()
+row = rows[sys.argv[1]]
+print(row["checkpoint"], row["wrapper"], gpus)
+PY
+    ) || die "$row of configs/models cannot be read; the lines above say why"
+    read -r default_checkpoint wrapper gpus <<<"$found"
+}
+
+free_port() {
+    python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+}
+
+choose_launcher() {
+    local processes=${NUM_PROCESSES:-$((gpus > 0 ? gpus : 1))} threads
+    launch=(accelerate launch --num_machines 1 --mixed_precision no --dynamo_backend no
+        --main_process_port "$(free_port)" --num_processes "$processes")
+    if [ "$processes" -eq 1 ]; then
+        $separate || launch=(python)
+    elif [ "$gpus" -gt 0 ]; then
+        launch+=(--multi_gpu)
+    else # without a GPU accelerate launch starts one process, whatever it is told
+        threads=${OMP_NUM_THREADS:-$((($(nproc) + processes - 1) / processes))}
+        launch=(env ACCELERATE_USE_CPU=true "OMP_NUM_THREADS=$threads"
+            torchrun --nnodes 1 --nproc_per_node "$processes" --master_port "$(free_port)")
+    fi
+}
+
+name_output() {
+    local name
+    name=$(basename "$0" .sh)
+    [ "$checkpoint" = "$default_checkpoint" ] || name+=-$(basename "$checkpoint")
+    output=${OUTPUT:-results/runs/$name${LIMIT:+-limit$LIMIT}}
+}
+
+logged() { # log file, then a command that writes into it; [kv] lines and errors are shown as they come
+    local log=$1
+    shift
+    mkdir -p "$(dirname "$log")" || die "OUTPUT=$output: cannot be written"
+    if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -E '^(\[kv\]|error:)' || true; } >&2; then
+        grep -q '^error:' "$log" || tail -n 25 "$log" >&2
+        die "the evaluation failed; the whole log is $log"
+    fi
+}
+
+score_separately() { # the loop of the paper's repository; every line can be run alone
+    local lines line folder variables command
+    lines=$(python -m lmms_eval_plugins.lines "${grid[@]}" --write "$output/grid.yaml") || exit
+    export KV_SWEEP=$output/grid.yaml
+    while read -r -a line <&3; do
+        folder=$output/${line[0]} variables=("${line[@]:1}")
+        command=("${launch[@]}" -m lmms_eval "${arguments[@]}" --output_path "$folder")
+        if $dry_run; then
+            printf '%q ' env "KV_SWEEP=$KV_SWEEP" "KV_RECORDS_DIR=$KV_RECORDS_DIR" \
+                ${MODEL_TYPE:+"MODEL_TYPE=$MODEL_TYPE"} "${variables[@]}" "${command[@]}"
+            printf '\n'
+            continue
+        fi
+        say "${line[*]}"
+        rm -f "$folder"/result.*.json
+        logged "$folder/log.txt" env "${variables[@]}" "${command[@]}"
+    done 3<<<"$lines"
+}
+
+accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, then the script's arguments
+    local allow started=$SECONDS sweep row=$1 tasks=$2
+    shift 2
+    read_options "$@"
+    read_environment
+    [ -z "${CKPT-}" ] || CKPT=$(absolute "$CKPT")
+    sweep=$(absolute "${SWEEP:-paper}")
+    export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-$([ -d "${CKPT-}" ] && echo 1 || echo 0)}
+    setup_environment
+    find_machine
+    checkpoint=${CKPT:-$default_checkpoint}
+    # Another size of the family is no other MODEL_TYPE: the check is for the checkpoint of the row.
+    [ "$checkpoint" != "$default_checkpoint" ] || export MODEL_TYPE=$row
+    name_output
+    export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records}
+    grid=(--sweep "$sweep" --methods "${METHODS-}" --retention "${RETENTION-}")
+    arguments=(--model "$wrapper" --model_args "pretrained=$checkpoint,attn_implementation=sdpa,device_map=auto"
+        --tasks "${TASKS:-$tasks}" --batch_size "${BATCH_SIZE:-1}" --log_samples ${LIMIT:+--limit "$LIMIT"})
+    choose_launcher
+    if $dry_run; then
+        python -m lmms_eval_plugins.sweep --dry-run "${grid[@]}" "${arguments[@]}" --output_path "$output" || exit
+        printf '%s, results in %s:\n' "$($separate && echo 'one launch per run' || echo 'one launch')" "$output"
+        if $separate; then score_separately; else
+            printf '%q ' "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}" --output_path "$output"
+            printf '\n'
+        fi
+        return
+    fi
+    if $separate; then score_separately; else
+        logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}" \
+            --output_path "$output"
+    fi
+    if [ "${KV_ALLOW_FAILURES-}" = 1 ]; then allow=(--allow-failures); fi
+    python -m analysis.table "$output" ${allow[@]+"${allow[@]}"}
+    say "Evaluated in $((SECONDS - started)) s"
+}

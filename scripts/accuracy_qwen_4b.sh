@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Qwen3-VL 4B: every method and budget of a sweep; see --help.
+set -euo pipefail
+
+# shellcheck source=scripts/accuracy.sh
+source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
+accuracy qwen-4B chartqa,docvqa_val,textvqa_val "$@"
