@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# A sweep on several nodes under Slurm. From a clone that all nodes see, with the environment active, the checkpoint and
+# the data sets in the Hugging Face cache:
+#   CKPT=Qwen/Qwen3-VL-8B-Instruct MODEL=qwen3_vl TASKS=chartqa sbatch --nodes 2 configs/accelerate/slurm.sh
+#SBATCH --job-name=kv-sweep
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=32
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --output=slurm-%j.log
+set -euo pipefail
+
+output=${OUTPUT:-results/runs/slurm-$SLURM_JOB_ID}
+gpus=${SLURM_GPUS_ON_NODE:-8}
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records} HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1}
+
+launch=(--config_file configs/accelerate/nodes.yaml
+    --num_machines "$SLURM_NNODES" --num_processes "$((SLURM_NNODES * gpus))"
+    --main_process_ip "$first" --main_process_port "$((20000 + SLURM_JOB_ID % 20000))")
+sweep=(-m lmms_eval_plugins.sweep --sweep "${SWEEP:-paper}" --methods "${METHODS-}" --retention "${RETENTION-}"
+    --model "${MODEL:?MODEL is lmms-eval\'s name of the family, such as qwen3_vl or llava_hf}"
+    --model_args "pretrained=${CKPT:?CKPT is a checkpoint folder or a hub id},attn_implementation=sdpa,device_map=auto"
+    --tasks "${TASKS:-chartqa,docvqa_val,textvqa_val}" --batch_size "${BATCH_SIZE:-1}" ${LIMIT:+--limit "$LIMIT"}
+    --log_samples --output_path "$output")
+
+# shellcheck disable=SC2016 # SLURM_NODEID is known on the node only
+srun --kill-on-bad-exit=1 bash -c 'exec accelerate launch --machine_rank "$SLURM_NODEID" "$@"' launch \
+    "${launch[@]}" "${sweep[@]}"
+python -m analysis.table "$output"

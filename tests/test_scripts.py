@@ -1,0 +1,179 @@
+"""The accuracy scripts run to a table on a tiny checkpoint of their own family, and say what they cannot do."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from accelerate.commands.config.config_args import load_config_from_file
+
+from analysis.table import score_table
+from kv_caches.models import model_row
+from tests.lmms_eval_plugins.checkpoints import BUILD
+from tests.test_readme import ROOT, run
+
+FAMILIES = {
+    "accuracy_llava": "llava-7B",
+    "accuracy_llava_next": "llava-next",
+    "accuracy_llava_ov": "llava-ov-0.5B",
+    "accuracy_qwen": "qwen-8B",
+    "accuracy_qwen_4b": "qwen-4B",
+}
+TINY = {"TASKS": "mini_scene", "LIMIT": "1", "RETENTION": "0.5", "METHODS": "tgv_kv", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Makes the checkpoint of a row's family, once."""
+    made: dict[str, Path] = {}
+
+    def make(row):
+        kind = model_row(row)["model_type"]
+        if kind not in made:
+            made[kind] = BUILD[kind](tmp_path_factory.mktemp(kind))
+        return str(made[kind])
+
+    return make
+
+
+def script(name, *arguments, **env):
+    return run(f"bash scripts/{name}.sh {shlex.join(arguments)}", **TINY | env)
+
+
+def finished(folder, samples):
+    """Whether a folder holds the table of the full cache and TGV-KV at 50 %."""
+    table = (folder / "table.md").read_text()
+    assert re.search(r"\| full .* 100 % \|", table), table
+    assert re.search(r"\| tgv_kv .* 50 % \|", table), table
+    assert f"{samples} samples per task" in table
+    assert (folder / "score_vs_retention.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    [("accuracy_llava", 2), ("accuracy_llava_next", 1), ("accuracy_llava_ov", 1), ("accuracy_qwen", 1)],
+)
+def test_an_accuracy_script_runs_to_a_table(name, processes, checkpoint, tmp_path):
+    row, samples = FAMILIES[name], processes
+    env = {"NUM_PROCESSES": "2", "LIMIT": "2"} if processes == 2 else {}
+    result = script(name, CKPT=checkpoint(row), OUTPUT=f"{tmp_path}/out", **env)
+    assert result.returncode == 0, result.stderr
+    finished(tmp_path / "out", samples)
+    assert f"[kv] {'2 processes run' if processes == 2 else '1 process runs'} on cpu" in result.stderr
+    written = json.loads((tmp_path / "out" / "tgv_kv-0.50" / "result.mini_scene.json").read_text())
+    assert written["lmms_eval_model"] == model_row(row)["wrapper"]
+    assert 0 < written["retention"]["max"] <= 0.5
+
+
+def test_separate_fills_the_store_in_the_first_call_and_reads_it_in_the_others(checkpoint, tmp_path):
+    result = script("accuracy_qwen_4b", "--separate", CKPT=checkpoint("qwen-4B"), OUTPUT=f"{tmp_path}/out")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("computing 2 answers of 2 configurations") == 1
+    assert result.stderr.count("1 of 1 answers are in the store") == 1
+    finished(tmp_path / "out", 1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_help_names_the_model_and_every_variable(name):
+    result = script(name, "--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"usage: bash scripts/{name}.sh")
+    assert f"on {FAMILIES[name]} of configs/models" in result.stdout
+    for variable in (
+        "CKPT",
+        "TASKS",
+        "LIMIT",
+        "SWEEP",
+        "METHODS",
+        "RETENTION",
+        "NUM_PROCESSES",
+        "BATCH_SIZE",
+        "OUTPUT",
+    ):
+        assert f"\n  {variable} " in result.stdout
+
+
+def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
+    env = {"CKPT": "tiny_vlm/weights", "OUTPUT": f"{tmp_path}/out", "METHODS": "", "RETENTION": ""}
+    result = script("accuracy_llava", "--dry-run", "--separate", **env)
+    assert result.returncode == 0, result.stderr
+    planned = re.findall(r"^\w+(?:-0\.\d+)? +v1-\w{16}  there: nothing$", result.stdout, flags=re.MULTILINE)
+    lines = [line for line in result.stdout.splitlines() if line.startswith("env ")]
+    assert len(planned) == len(lines) == 29
+    assert "KV_CACHE_TYPE=full accelerate launch" in lines[0]
+    assert "KV_CACHE_TYPE=tgv_kv PRUNE_RATIO=0.5 accelerate launch" in lines[1]
+    assert all("-m lmms_eval " in line for line in lines)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["grid.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"LIMIT": "few"}, "LIMIT=few: a number of samples or a share between 0 and 1 is needed"),
+        ({"LIMIT": "0"}, "LIMIT=0: a number of samples"),
+        ({"NUM_PROCESSES": "two"}, "NUM_PROCESSES=two: a whole number from 1 is needed"),
+        ({"BATCH_SIZE": "0"}, "BATCH_SIZE=0: a whole number from 1 is needed"),
+        ({"TASKS": ""}, "TASKS is empty"),
+        ({"CKPT": "a,b"}, "CKPT=a,b: a comma cannot be part of it"),
+        ({"METHODS": "snapvk", "CKPT": "tiny_vlm/weights"}, "Did you mean 'snapkv'?"),
+        ({"CKPT": "/no/such/folder"}, "pretrained=/no/such/folder: there is no such folder"),
+    ],
+)
+def test_a_wrong_value_is_one_clear_line(env, message, tmp_path):
+    result = script("accuracy_llava", "--dry-run", OUTPUT=f"{tmp_path}/out", **env)
+    assert result.returncode != 0
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, result.stderr
+    assert message in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_another_family_is_refused(tmp_path):
+    result = script("accuracy_qwen", CKPT="tiny_vlm/weights", OUTPUT=f"{tmp_path}/out")
+    assert result.returncode == 2
+    first, last = result.stderr.splitlines()
+    assert first.startswith("error: --model qwen3_vl loads qwen3_vl; ")
+    assert last.startswith("error: the evaluation failed; the whole log is ")
+
+
+def test_scores_in_points_are_shown_as_they_are():
+    row = {"variant": "paper", "achieved": 0.5, "kv_bytes": 1024.0, "metric": "score"}
+    runs = pd.DataFrame(
+        row | {"method": method, "retention": retention, "task": task, "score": score}
+        for method, retention, factor in (("full", 1.0, 1.0), ("tgv_kv", 0.5, 0.5))
+        for task, score in (("mme", 1500 * factor), ("chartqa", 0.8 * factor))
+    )
+    last = score_table(runs).iloc[-1]
+    assert (last["mme"], last["chartqa"]) == ("750.0 (50 %)", "40.0 (50 %)")
+
+
+def test_the_accelerate_configurations_are_read():
+    found = {path.stem: load_config_from_file(str(path)) for path in (ROOT / "configs" / "accelerate").glob("*.yaml")}
+    assert (found["one_machine"].num_machines, found["nodes"].num_machines) == (1, 2)
+
+
+def test_the_slurm_template_starts_one_launcher_per_node_then_prints_the_table(tmp_path):
+    fakes = {
+        "srun": 'shift; for node in 0 1; do SLURM_NODEID=$node "$@"; done',
+        "scontrol": "echo first; echo second",
+        "accelerate": 'echo accelerate "$@"',
+        "python": 'echo python "$@"',
+    }
+    for name, body in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "CKPT": "a/b", "MODEL": "qwen3_vl"}
+    result = run(f"PATH={tmp_path}:$PATH bash configs/accelerate/slurm.sh", **env)
+    assert result.returncode == 0, result.stderr
+    *nodes, table = result.stdout.splitlines()
+    assert [line.split()[:4] for line in nodes] == [f"accelerate launch --machine_rank {i}".split() for i in (0, 1)]
+    assert all("--num_processes 16 --main_process_ip first" in line for line in nodes)
+    assert table == "python -m analysis.table results/runs/slurm-7"
+
+
+def test_every_script_is_executable_and_parses():
+    for path in (ROOT / "scripts").glob("accuracy_*.sh"):
+        assert path.stat().st_mode & 0o111, path
+        assert run(f"bash -n {path}").returncode == 0
