@@ -15,13 +15,13 @@ import torch
 import yaml
 from loguru import logger
 
+from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
-from lmms_eval_plugins import settings
-from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
+from lmms_eval_plugins import checks, settings
+from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
+from lmms_eval_plugins.needs import TASKS_DIR, task_names
 
-TASKS_DIR = Path(__file__).parent / "tasks"
-_NAME = re.compile(rb"""^["']?(?:task|group|tag)["']?\s*:\s*["']?([\w.-]+)""", re.MULTILINE)
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
 
@@ -46,8 +46,14 @@ def prepare_command_line() -> None:
 
 
 def _check_run(args: argparse.Namespace) -> None:
-    with stop_on_config_error():
+    run, found = None, []
+    try:
         run = settings.resolve(FAMILIES[args.model], "simple" if args.force_simple else "chat", model_args(args))
+    except (ConfigError, UnsupportedError) as error:
+        found.append(str(error))
+    checks.stop_on([*found, *checks.problems(args, run)])
+    assert run is not None
+    checks.print_notices()
     if run.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"
     if "kv_fingerprint" not in model_args(args):
@@ -78,7 +84,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config", "--use_cache"):
         parser.add_argument(name)
     parser.add_argument("--batch_size", "-b")
-    parser.add_argument("--force_simple", action="store_true")
+    for name in ("--force_simple", "--predict_only"):
+        parser.add_argument(name, action="store_true")
     return parser.parse_known_args(argv)[0]
 
 
@@ -113,14 +120,3 @@ def stop_on_error_message(record: Any) -> None:
         raise RunStopped(
             "the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0], process=True
         )
-
-
-def task_names() -> set[str]:
-    """Names of tasks, groups and tags, read quickly and roughly: for suggestions only."""
-    import lmms_eval
-
-    names: set[str] = set()
-    for root in (TASKS_DIR, Path(lmms_eval.__file__).parent / "tasks"):
-        for path in root.rglob("*.yaml"):
-            names.update(name.decode() for name in _NAME.findall(path.read_bytes()))
-    return names

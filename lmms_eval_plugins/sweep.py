@@ -27,13 +27,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, rest = _parser().parse_known_args(argv)
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
-    from lmms_eval_plugins.errors import stop_on_config_error
+    from kv_caches import ConfigError, UnsupportedError
+    from lmms_eval_plugins import checks, preflight
 
-    with stop_on_config_error():
-        sweep = _Sweep.planned(options, rest)
-    if options.dry_run:
+    known, sweep, found = preflight.parse(rest), None, []
+    try:
+        sweep = _Sweep.planned(options, rest, known)
+    except (ConfigError, UnsupportedError) as error:
+        found.append(str(error))
+    found += checks.problems(known, sweep.runs[0] if sweep else None)
+    if sweep is not None and options.dry_run:
         sweep.print_plan()
+        for problem in found:
+            print(f"cannot run yet: {problem}")
         return 0
+    checks.stop_on(found)
+    assert sweep is not None
+    checks.print_notices()
     return sweep.run()
 
 
@@ -62,7 +72,7 @@ class _Sweep:
     processes: int = 1
 
     @classmethod
-    def planned(cls, options: argparse.Namespace, rest: list[str]) -> _Sweep:
+    def planned(cls, options: argparse.Namespace, rest: list[str], known: argparse.Namespace) -> _Sweep:
         """Checks everything that can be checked without a model."""
         from kv_caches import ConfigError, KVConfig
         from kv_caches.config import max_generated_tokens
@@ -73,7 +83,6 @@ class _Sweep:
         for name in _OF_ONE_CONFIGURATION:
             if name in os.environ:
                 raise ConfigError(f"{name}={os.environ[name]} is set, but a sweep names its configurations: unset it")
-        known = preflight.parse(rest)
         if known.model not in FAMILIES:
             raise ConfigError(f"--model {known.model}: a sweep needs one of {', '.join(FAMILIES)}")
         base = KVConfig(model_type=os.environ.get("MODEL_TYPE"), max_new_tokens=max_generated_tokens())

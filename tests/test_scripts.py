@@ -118,7 +118,6 @@ def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
         ({"TASKS": ""}, "TASKS is empty"),
         ({"CKPT": "a,b"}, "CKPT=a,b: a comma cannot be part of it"),
         ({"METHODS": "snapvk", "CKPT": "tiny_vlm/weights"}, "Did you mean 'snapkv'?"),
-        ({"CKPT": "/no/such/folder"}, "pretrained=/no/such/folder: there is no such folder"),
     ],
 )
 def test_a_wrong_value_is_one_clear_line(env, message, tmp_path):
@@ -134,7 +133,7 @@ def test_another_family_is_refused(tmp_path):
     result = script("accuracy_qwen", CKPT="tiny_vlm/weights", OUTPUT=f"{tmp_path}/out")
     assert result.returncode == 2
     first, last = result.stderr.splitlines()
-    assert first.startswith("error: --model qwen3_vl loads qwen3_vl; ")
+    assert first.startswith("error: --model qwen3_vl loads ")
     assert last.startswith("error: the evaluation failed; the whole log is ")
 
 

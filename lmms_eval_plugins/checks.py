@@ -1,0 +1,144 @@
+"""What a run needs beside its settings, looked for before a weight is loaded; all that is missing is said at once."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import huggingface_hub
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from kv_caches.errors import nearest
+from lmms_eval_plugins import memory, needs, records
+from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.settings import RunSettings
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements.txt"
+_LEAST_FREE = 1 << 30
+_TESTED = ("torch", "transformers", "lmms-eval", "accelerate", "datasets", "qwen-vl-utils")
+
+
+def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
+    """One line for everything that would end the run later.
+
+    Args:
+        args: see `preflight.parse`.
+        run: None if its settings are wrong already.
+    """
+    names = [name.strip() for name in (args.tasks or "").split(",") if name.strip()]
+    found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(_unknown(names))
+    wanted = needs.of(names)
+    found += _data(wanted)
+    if not args.predict_only:
+        found += [*_java(wanted), *_judges(wanted)]
+    found += _disk()
+    if run is not None and run.device.startswith("cuda"):
+        found += _memory(run)
+    return found
+
+
+def stop_on(found: list[str]) -> None:
+    """Ends the run if there are problems.
+
+    Raises:
+        RunStopped: with all of them, one a line.
+    """
+    if found:
+        raise RunStopped("\nerror: ".join(found))
+
+
+def print_notices() -> None:
+    """Says which of the packages that can change an answer are not those of the tested set."""
+    other = list(untested()) if int(os.environ.get("RANK", 0)) == 0 else []
+    if other:
+        print(f"[kv] not the tested set (requirements.txt): {', '.join(other)}", flush=True)
+
+
+def untested() -> Iterator[str]:
+    """`name version (tested: version)` of packages whose version is another than in requirements.txt."""
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines() if REQUIREMENTS.is_file() else []
+    for line in lines:
+        text = line.split("#")[0].strip()
+        if not text.startswith(_TESTED):
+            continue
+        requirement = Requirement(text)
+        if requirement.name not in _TESTED or (requirement.marker and not requirement.marker.evaluate()):
+            continue
+        version = Version(importlib.metadata.version(requirement.name))
+        if not requirement.specifier.contains(version.public, prereleases=True):
+            yield f"{requirement.name} {version} (tested: {str(requirement.specifier).removeprefix('==')})"
+
+
+def _unknown(names: Iterable[str]) -> Iterator[str]:
+    for name in needs.unknown(names):
+        yield f"--tasks: there is no task {name}.{nearest(name, needs.task_names())} (all: lmms-eval --tasks list)"
+
+
+def _data(wanted: dict[str, needs.Needs]) -> Iterator[str]:
+    """Data sets that cannot be fetched."""
+    if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        return
+    missing: dict[str, list[str]] = {}
+    for task, need in wanted.items():
+        if isinstance(need.dataset, str) and not _at_hand(need.dataset):
+            missing.setdefault(need.dataset, []).append(task)
+    for dataset, tasks in missing.items():
+        yield (
+            f"--tasks {_some(tasks)}: the data set {dataset} is neither a folder nor in the Hugging Face cache, and "
+            "HF_HUB_OFFLINE=1 forbids to download it"
+        )
+
+
+def _at_hand(dataset: str) -> bool:
+    from datasets import config
+    from datasets.naming import camelcase_to_snakecase
+
+    *owner, name = dataset.split("/")
+    if len(owner) != 1 or Path(dataset).exists():
+        return True  # a folder, a file format, or something that lmms-eval has to make sense of
+    built = Path(config.HF_DATASETS_CACHE) / f"{owner[0]}___{camelcase_to_snakecase(name)}"
+    fetched = Path(huggingface_hub.constants.HF_HUB_CACHE) / f"datasets--{owner[0]}--{name}" / "snapshots"
+    return any(built.glob("*/*/*")) or any(fetched.glob("*"))
+
+
+def _java(wanted: dict[str, needs.Needs]) -> Iterator[str]:
+    tasks = [task for task, need in wanted.items() if need.java]
+    if tasks and shutil.which("java") is None:
+        yield f"--tasks {_some(tasks)}: the caption metrics need Java, and there is no java in PATH"
+
+
+def _judges(wanted: dict[str, needs.Needs]) -> Iterator[str]:
+    missing: dict[tuple[str, ...], list[str]] = {}
+    for task, need in wanted.items():
+        if need.keys and not any(os.environ.get(key) for key in need.keys):
+            missing.setdefault(tuple(sorted(need.keys, reverse=True)), []).append(task)
+    for keys, tasks in missing.items():
+        yield (
+            f"--tasks {_some(tasks)}: answers are judged by another model, and {' or '.join(keys)} is not set "
+            "(any value passes this check; --predict_only leaves the scores out)"
+        )
+
+
+def _disk() -> Iterator[str]:
+    folder = records.base_dir().absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < _LEAST_FREE:
+        yield f"{folder}: {free / 2**20:.0f} MiB are free on its disk; records and results need 1 GiB"
+
+
+def _memory(run: RunSettings) -> Iterator[str]:
+    """Each process looks at its own GPU; what only a later one sees, it has to say itself."""
+    for problem in memory.problems(run):
+        if int(os.environ.get("RANK", 0)):
+            raise RunStopped(problem, process=True)
+        yield problem
+
+
+def _some(tasks: list[str]) -> str:
+    return ", ".join(tasks) if len(tasks) <= 3 else f"{', '.join(tasks[:3])} and {len(tasks) - 3} more"

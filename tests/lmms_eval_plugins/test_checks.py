@@ -1,0 +1,138 @@
+"""What is missing beside the settings is found before weights are loaded, all of it at once."""
+
+import importlib.metadata
+import sys
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+
+from lmms_eval_plugins import checks, memory, needs, preflight, sweep
+from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.families import FAMILIES
+from lmms_eval_plugins.settings import resolve
+
+
+@pytest.fixture(autouse=True)
+def nothing_missing(monkeypatch):
+    """Tests take away one thing each."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
+    for name in ("OPENAI_API_KEY", "AZURE_API_KEY"):
+        monkeypatch.setenv(name, "key")
+
+
+def problems(*argv):
+    return checks.problems(preflight.parse(argv), None)
+
+
+def test_nothing_is_found_where_nothing_is_missing():
+    assert problems("--tasks", "mini_vlm,chartqa,coco2014_cap_val,videott_all,mmmu*") == []
+
+
+@pytest.mark.parametrize("task", ["coco2014_cap_val", "coco_cap", "textcaps_val", "nocaps_val", "flickr30k_test"])
+def test_caption_metrics_need_java(task, monkeypatch):
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    (problem,) = problems("--tasks", f"{task},chartqa,coco2014_cap_test")
+    assert "the caption metrics need Java" in problem
+    assert "chartqa" not in problem
+    assert "coco2014_cap_test" not in problem
+    assert problems("--tasks", task, "--predict_only") == []
+
+
+@pytest.mark.parametrize("task", ["videott_all", "mmvet", "llava_in_the_wild"])
+def test_judged_tasks_need_a_key(task, monkeypatch):
+    for name in ("OPENAI_API_KEY", "AZURE_API_KEY"):
+        monkeypatch.delenv(name)
+    (problem,) = problems("--tasks", f"videott_single_mc,{task},chartqa")
+    assert problem.startswith(f"--tasks {task}: answers are judged by another model, and OPENAI_API_KEY")
+
+
+def test_offline_a_data_set_has_to_be_at_hand(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    dataset = needs.of(["chartqa"])["chartqa"].dataset
+    (problem,) = problems("--tasks", "chartqa,mini_chart")
+    assert f"the data set {dataset} is neither a folder nor in the Hugging Face cache" in problem
+    owner, name = dataset.split("/")
+    (tmp_path / f"datasets--{owner}--{name}" / "snapshots" / "c0ffee").mkdir(parents=True)
+    assert problems("--tasks", "chartqa,mini_chart") == []
+
+
+def test_a_full_disk_is_seen_where_the_records_go(monkeypatch, environment):
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 20))
+    assert problems("--tasks", "mini_chart") == [
+        f"{environment}: 5 MiB are free on its disk; records and results need 1 GiB"
+    ]
+
+
+def test_an_unknown_task_is_a_problem_but_not_with_task_files_of_ones_own():
+    (problem,) = problems("--tasks", "mini_documnt")
+    assert problem.startswith("--tasks: there is no task mini_documnt. Did you mean 'mini_document'?")
+    assert problems("--tasks", "mini_documnt", "--include_path", "/elsewhere") == []
+
+
+def test_other_versions_are_a_notice(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "requirements.txt"
+    path.write_text("# set\ntorch==1.0\ntorchvision==0.1\ntransformers==1.0 ; python_full_version < '3'\n")
+    version = importlib.metadata.version("torch")
+    monkeypatch.setattr(checks, "REQUIREMENTS", path)
+    checks.print_notices()
+    assert capsys.readouterr().out == f"[kv] not the tested set (requirements.txt): torch {version} (tested: 1.0)\n"
+    monkeypatch.setattr(checks, "REQUIREMENTS", tmp_path / "none.txt")
+    checks.print_notices()
+    assert capsys.readouterr().out == ""
+
+
+def test_gpu_memory_is_estimated_from_the_configuration(checkpoint, monkeypatch):
+    run = resolve(FAMILIES["llava_hf"], "chat", {"pretrained": str(checkpoint("llava")), "device_map": "cpu"})
+    stored = sum(path.stat().st_size for path in checkpoint("llava").glob("*.safetensors"))
+    assert memory.weight_bytes(run) == pytest.approx(stored, rel=0.1)
+    assert memory.cache_bytes(run) == (2 * 3 * 2 * 16 * 4096 * 4, 4096)
+    monkeypatch.setattr(memory, "free_bytes", lambda run: 1 << 40)
+    assert list(memory.problems(run)) == []
+    monkeypatch.setattr(memory, "free_bytes", lambda run: stored)
+    (problem,) = memory.problems(run)
+    assert "do not fit into the" in problem
+
+
+def test_every_problem_is_said_at_once_and_before_lmms_eval_starts(monkeypatch, capsys):
+    monkeypatch.setattr(preflight.logger, "configure", lambda **_: None)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "")
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    wrong = [
+        "--model",
+        "llava_hf",
+        "--model_args",
+        "pretrained=/no/such",
+        "--tasks",
+        "coco2014_cap_val,videott_all,mini_x",
+    ]
+    expected = ["pretrained=/no/such", "no task mini_x", "need Java", "OPENAI_API_KEY is not set"]
+
+    def said():
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == len(expected)
+        for line, part in zip(lines, expected, strict=True):
+            assert line.startswith("error: ")
+            assert part in line
+
+    monkeypatch.setattr(sys, "argv", ["/somewhere/lmms_eval/__main__.py", *wrong])
+    with pytest.raises(RunStopped):
+        preflight.prepare_command_line()
+    said()
+    with pytest.raises(RunStopped):
+        sweep.main(wrong)
+    said()
+
+
+def test_a_dry_run_shows_the_plan_and_then_what_is_missing(checkpoint, monkeypatch, capsys):
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    model = ["--model", "llava_hf", "--model_args", f"pretrained={checkpoint('llava')},device_map=cpu"]
+    assert sweep.main(["--sweep", "quickstart", "--dry-run", *model, "--tasks", "textcaps_val"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 5 + 1
+    assert lines[-1].startswith("cannot run yet: --tasks textcaps_val: the caption metrics need Java")
