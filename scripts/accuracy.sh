@@ -62,8 +62,8 @@ read_environment() {
     done
 }
 
-absolute() { # a path that exists where the script was called; anything else as it is
-    if [ -e "$1" ]; then realpath "$1"; else printf '%s\n' "$1"; fi
+absolute() { # a sweep or a checkpoint that lies where the script was called; anything else as it is
+    if [ -f "$1" ] || [ -f "$1/config.json" ]; then realpath "$1"; else printf '%s\n' "$1"; fi
 }
 
 find_machine() { # the row of the model, and the GPUs; torch is imported only where there may be some
@@ -150,6 +150,7 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
     read_options "$@"
     read_environment
     [ -z "${CKPT-}" ] || CKPT=$(absolute "$CKPT")
+    [ -z "${OUTPUT-}" ] || OUTPUT=$(realpath -m -- "$OUTPUT")
     sweep=$(absolute "${SWEEP:-paper}")
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-$([ -d "${CKPT-}" ] && echo 1 || echo 0)}
     setup_environment
@@ -167,8 +168,8 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
         python -m lmms_eval_plugins.sweep --dry-run "${grid[@]}" "${arguments[@]}" --output_path "$output" || exit
         printf '%s, results in %s:\n' "$($separate && echo 'one launch per run' || echo 'one launch')" "$output"
         if $separate; then score_separately; else
-            printf '%q ' "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}" --output_path "$output"
-            printf '\n'
+            printf '%q ' "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}"
+            printf -- '--output_path %q\n' "$output"
         fi
         return
     fi
