@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from . import registry
@@ -42,7 +43,8 @@ class KVConfig:
     Attributes:
         method: registry name, any spelling. retention: share of prompt entries kept, in (0, 1].
         variant: '' takes the method's default. decode: 'append' or 'evict'.
-        model_type: a row of configs/models, or None to infer. max_new_tokens: cap on new tokens, or None.
+        model_type: a row of configs/models, or None to infer.
+        max_new_tokens: cap on new tokens, or None; for wrappers, ``attach`` leaves ``generate`` its own limit.
         profile: file or folder made by ``python -m kv_caches.profile``, for variants that need one.
 
     Raises:
@@ -62,6 +64,10 @@ class KVConfig:
         object.__setattr__(self, "variant", self.variant or registry.variants(self.method)[0])
         if self.model_type is not None:
             model_row(self.model_type)
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens={self.max_new_tokens} must be at least 1")
+        if not isinstance(self.retention, int | float):
+            raise ConfigError(f"retention={self.retention!r} must be a number in (0, 1]")
         if not 0 < self.retention <= 1:
             raise ConfigError(f"KV_RETENTION={self.retention:g} must be in (0, 1]: it is the share of entries kept")
         if self.method == "full" and self.retention != 1:
@@ -145,7 +151,7 @@ def max_generated_tokens(env: Mapping[str, str] = os.environ) -> int | None:
     text = env.get("MAX_GENERATED_TOKENS")
     if text is None:
         return None
-    if not text.strip().isdigit() or int(text) < 1:
+    if not re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", text, flags=re.ASCII):
         raise ConfigError(f"MAX_GENERATED_TOKENS={text!r} must be a whole number of at least 1")
     return int(text)
 
@@ -164,10 +170,10 @@ def _check_names(env: Mapping[str, str]) -> None:
 
 
 def _share(name: str, text: str) -> Decimal:
-    try:
-        value = Decimal(text.strip())
-    except InvalidOperation:
-        value = Decimal("nan")
+    number = re.fullmatch(
+        r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*", text, flags=re.ASCII | re.IGNORECASE
+    )
+    value = Decimal(text.strip() if number else "nan")
     evicted = name == "PRUNE_RATIO"
     meaning = "the share evicted, in [0, 1)" if evicted else "the share kept, in (0, 1]"
     if not value.is_finite():

@@ -48,6 +48,7 @@ class Attachment:
         self.kept: list[list[list[Tensor]]] = []
         self._records: list[dict[str, Any]] = []
         self._cache: Any = None
+        self._attended = 0  # attention calls of the present forward call
         self._stats: list[PrefillStats] | None = None
         self._inputs: dict[Any, tuple[Any, Any]] = {}
         self._vision_ids = vision_token_ids(model.config)
@@ -101,7 +102,7 @@ class Attachment:
 
     def _before(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Start of a forward call: a prompt (empty cache) or one decode step."""
-        self._cache, self._stats, self._inputs = None, None, {}
+        self._cache, self._stats, self._inputs, self._attended = None, None, {}, 0
         if kwargs.get("use_cache") is False:
             raise UnsupportedError("use_cache=False leaves no cache to evict from; detach the model for such a call")
         cache = kwargs.get(self._cache_name)
@@ -139,6 +140,7 @@ class Attachment:
         """One layer's attention: the model's own kernel, then statistics (prompt) or the decode rule (one token)."""
         if self._cache is None:
             raise UnsupportedError("the attached model must be called itself, not one of its parts")
+        self._attended += 1
         if self._stats is not None:
             output = call(query, key, value, mask, **kwargs)
             self._collect(module, query, key, value, kwargs)
@@ -178,7 +180,13 @@ class Attachment:
         """End of a forward call; ``output`` is None when it raised."""
         cache, stats = self._cache, self._stats
         self._cache = self._stats = None
-        if output is None or stats is None:
+        if output is None:
+            return
+        if self._attended != len(self._modules):
+            raise UnsupportedError(
+                "the attention implementation was changed while attached; detach, change it, attach again"
+            )
+        if stats is None:
             return
         self._prefilled(cache, stats)
 

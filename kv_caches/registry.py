@@ -8,6 +8,7 @@ import inspect
 import re
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 
 from .errors import ConfigError, nearest
@@ -97,8 +98,11 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def source_digest(name: str) -> str:
-    """Hash of a method's file, so that answers of a method that has been edited since are not taken for its own."""
-    return hashlib.sha256(inspect.getsource(_module(canonical(name))).encode()).hexdigest()[:16]
+    """Hash of the engine's files and of the method's, so that answers of older code are not taken for the present's."""
+    own = Path(inspect.getfile(_module(canonical(name))))
+    files = [*Path(__file__).parent.glob("*.py"), *own.parent.glob(f"{own.stem}*.py")]
+    content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def variants(name: str) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from transformers import AutoConfig
 from kv_caches import ConfigError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_SMALL = 1 << 20
+_SMALL = 1 << 26  # bytes; up to here a file is read whole
+_BLOCKS, _BLOCK = 4096, 4096
 
 
 def locate(pretrained: Any, revision: str) -> str:
@@ -58,20 +59,23 @@ def load_config(pretrained: str, revision: str, trust_remote_code: bool) -> Any:
 def identity(pretrained: str, hf_config: Any) -> str:
     """What is in the checkpoint: the hub commit, or a hash of a folder's content.
 
-    Small files count with their content, weights with their size and both ends, so that this stays fast.
+    Files count with their content; of very large ones thousands of evenly spaced blocks do, closer together than any
+    layer's weights are long, so that this stays fast.
     """
     folder = Path(pretrained)
     if not folder.is_dir():
         return f"{pretrained}@{getattr(hf_config, '_commit_hash', None)}"
     digest = hashlib.sha256()
     for path in sorted(
-        p for p in folder.iterdir() if p.suffix in {".json", ".jinja", ".safetensors", ".bin", ".model"}
+        p for p in folder.iterdir() if p.suffix in {".json", ".jinja", ".safetensors", ".bin", ".model", ".txt"}
     ):
         size = path.stat().st_size
         digest.update(f"{path.name}:{size}:".encode())
         with path.open("rb") as file:
-            digest.update(file.read(_SMALL))
-            if size > _SMALL:
-                file.seek(max(_SMALL, size - _SMALL))
+            if size <= _SMALL:
                 digest.update(file.read())
+                continue
+            for start in range(0, size, size // _BLOCKS):
+                file.seek(start)
+                digest.update(file.read(_BLOCK))
     return digest.hexdigest()[:16]

@@ -43,6 +43,11 @@ def prepare_command_line() -> None:
         _refuse_shared_cache(args)
     elif args.model in FAMILIES:
         _check_run(args)
+    elif args.model is not None and (asked := [name for name in os.environ if name.startswith(("KV_", "PRUNE_"))]):
+        raise RunStopped(
+            f"{asked[0]} is set, but --model {args.model} is not served by this project and would keep its full cache; "
+            f"use {', '.join(FAMILIES)}, or unset it.{nearest(args.model, FAMILIES)}"
+        )
 
 
 def _check_run(args: argparse.Namespace) -> None:
@@ -108,7 +113,7 @@ def _offer_tasks(args: argparse.Namespace) -> None:
 
 
 def stop_on_error_message(record: Any) -> None:
-    """Called by loguru for every message; lmms-eval logs these two and then exits with status 0."""
+    """Called by loguru for every message; lmms-eval logs these and then exits with status 0."""
     if not str(record["name"]).startswith("lmms_eval."):
         return
     message = record["message"]
@@ -116,6 +121,10 @@ def stop_on_error_message(record: Any) -> None:
         missing = found.group(1).split(", ")
         hints = "".join(dict.fromkeys(nearest(name, task_names()) for name in missing))
         raise RunStopped(f"--tasks: there is no task {', '.join(missing)}.{hints} (all: lmms-eval --tasks list)")
+    if message.startswith(("Could not save results aggregated", "Could not save sample results")):
+        raise RunStopped(
+            f"--output_path: {message}; the answers are in the store, run the same command again", process=True
+        )
     if message.startswith("Error during evaluation"):
         raise RunStopped(
             "the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0], process=True

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lmms_eval_plugins import records, store
+from lmms_eval_plugins import records, session, store
 from lmms_eval_plugins.settings import RunSettings
 
 SCHEMA = 1
@@ -26,10 +26,12 @@ def task_result(
     Args:
         results: as lmms-eval returned them. samples: lmms-eval's own of this task. since: when the run started.
     """
+    used = session.current().used.get(run.fingerprint, set())
     found = store.newest_records(records.base_dir() / run.fingerprint)
+    mine = [record for key, record in found.items() if key in used and key.task == task]
     scored = {sample["doc_id"] for sample in samples}
-    done = [r for (name, doc_id), r in found.items() if name == task and doc_id in scored and r["status"] == "ok"]
-    failed = [r for (name, _), r in found.items() if name == task and r["status"] == "failed" and r["time"] >= since]
+    done = [r for r in mine if r["doc_id"] in scored and r["status"] == "ok"]
+    failed = [r for r in mine if r["status"] == "failed" and r["time"] >= since]
     proofs = [r["eviction"] for r in done if r["eviction"]]
     return {
         "schema": SCHEMA,

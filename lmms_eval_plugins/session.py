@@ -24,6 +24,7 @@ class Session:
         loaded: what was loaded with which settings.
         hashes: (task, document, arguments) to the hash of the prompt.
         failed: reasons, by fingerprint and key: not tried again in this process.
+        used: by fingerprint, the keys of the answers that were asked for, gathered over processes when a run ends.
         reported: what the runs have in common was printed.
     """
 
@@ -31,6 +32,7 @@ class Session:
     loaded: tuple[Any, dict[str, Any]] | None = None
     hashes: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
     failed: dict[tuple[str, Key], str] = field(default_factory=dict)
+    used: dict[str, set[Key]] = field(default_factory=dict)
     reported: bool = False
 
 

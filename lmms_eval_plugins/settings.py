@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kv_caches import ConfigError, KVConfig
+from kv_caches.config import max_generated_tokens
 from kv_caches.errors import nearest
 from kv_caches.models import check_model_type
 from lmms_eval_plugins import checkpoint
@@ -68,6 +69,7 @@ class RunSettings:
         sweep: configurations that are answered together with this one, from `KV_SWEEP`.
         decode_batch: the most rows a sweep decodes together, or None.
         given: model arguments that were not left to their defaults.
+        max_new_tokens: MAX_GENERATED_TOKENS, which holds for stock behaviour too.
     """
 
     family: Family
@@ -89,6 +91,7 @@ class RunSettings:
     sweep: tuple[KVConfig, ...] = ()
     decode_batch: int | None = None
     given: dict[str, Any] = field(default_factory=dict)
+    max_new_tokens: int | None = None
 
 
 def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str, str] = os.environ) -> RunSettings:
@@ -130,6 +133,7 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
         sweep=_sweep(env, kv),
         decode_batch=_decode_batch(env),
         given=given,
+        max_new_tokens=max_generated_tokens(env),
     )
     return _checked(for_config(settings, kv), values["kv_fingerprint"])
 
@@ -167,7 +171,7 @@ def _decode_batch(env: Mapping[str, str]) -> int | None:
 
 def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
     """Same before and after a run, on every machine, wherever the checkpoint folder is."""
-    return (settings.kv or KVConfig()).fingerprint(
+    return (settings.kv or KVConfig(max_new_tokens=settings.max_new_tokens)).fingerprint(
         stock=settings.kv is None,
         model=checkpoint.identity(settings.pretrained, settings.hf_config),
         revision=settings.revision,
@@ -187,6 +191,9 @@ def _known(family: Family, args: dict[str, Any]) -> dict[str, Any]:
                 f"--model_args: {family.name} has no argument {name!r}; allowed: {', '.join(sorted(allowed))}."
                 + nearest(name, allowed)
             )
+    for name in ("trust_remote_code", "use_cache"):
+        if not isinstance(args.get(name, False), bool):
+            raise ConfigError(f"{name}={args[name]} in --model_args: True or False is needed")
     return {name: value for name, value in args.items() if value is not None}
 
 

@@ -76,7 +76,7 @@ class Store:
         newest: dict[Key, float] = {}
         self.ignored, self._answers = 0, {}
         for record in _lines(self.directory):
-            if record.get("schema") != SCHEMA or record.get("fingerprint") != self.directory.name:
+            if record.get("schema") != SCHEMA or record["fingerprint"] != self.directory.name:
                 self.ignored += 1
                 continue
             key = key_of(record)
@@ -139,14 +139,14 @@ def key_of(record: dict[str, Any]) -> Key:
     return Key(record["task"], record["doc_id"], record.get("repeat", 0), record["prompt_hash"])
 
 
-def newest_records(directory: Path) -> dict[tuple[str, Any], dict[str, Any]]:
-    """The newest whole record of each (task, document) of a store."""
-    newest: dict[tuple[str, Any], dict[str, Any]] = {}
+def newest_records(directory: Path) -> dict[Key, dict[str, Any]]:
+    """The newest whole record of each answer of a store."""
+    newest: dict[Key, dict[str, Any]] = {}
     for record in _lines(directory):
         if record.get("schema") == SCHEMA:
-            sample = (record["task"], record["doc_id"])
-            if sample not in newest or record["time"] >= newest[sample]["time"]:
-                newest[sample] = record
+            key = key_of(record)
+            if key not in newest or record["time"] >= newest[key]["time"]:
+                newest[key] = record
     return newest
 
 
@@ -166,12 +166,25 @@ def stop_if_not_written(path: Path) -> Iterator[None]:
 def _lines(directory: Path) -> Iterator[dict[str, Any]]:
     """All whole records, file by file; what a crash tore does not parse."""
     for path in sorted(directory.glob("records.rank*.jsonl")):
-        with path.open("rb") as file:
-            for line in file:
-                with suppress(ValueError):
-                    record = json.loads(line)
-                    if isinstance(record, dict):
-                        yield record
+        if path.is_file():
+            with path.open("rb") as file:
+                for line in file:
+                    with suppress(ValueError, RecursionError):
+                        record = json.loads(line)
+                        if isinstance(record, dict) and _is_whole(record):
+                            yield record
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Records of this version have every field that is read, of the type that is expected."""
+    if record.get("schema") != SCHEMA:
+        return True  # of another version: counted, not read
+    fields = {"task": str, "time": int | float, "fingerprint": str, "doc_id": int | str, "prompt_hash": str | None}
+    if record.get("status") == "ok":
+        fields |= {"answer": str, "generated_tokens": int}
+    return record.get("status") in ("ok", "failed") and all(
+        name in record and isinstance(record[name], kind) for name, kind in fields.items()
+    )
 
 
 def _is_torn(path: Path) -> bool:

@@ -104,8 +104,8 @@ class _Sweep:
         for run in self.runs:
             found = newest_records(base_dir() / run.fingerprint)
             done: dict[str, int] = {}
-            for (task, _), record in found.items():
-                done[task] = done.get(task, 0) + (record["status"] == "ok")
+            for key, record in found.items():
+                done[key.task] = done.get(key.task, 0) + (record["status"] == "ok")
             there = ", ".join(f"{count} of {task}" for task, count in sorted(done.items())) or "nothing"
             print(f"{label(run.kv):28} {run.fingerprint}  there: {there}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,7 @@ def load_sweep(
         ConfigError: no such sweep, or something in it that is not allowed.
     """
     path = _find(name)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or set(content) != _KEYS:
-        raise ConfigError(f"{path}: a sweep has exactly the keys {', '.join(sorted(_KEYS))}")
+    content = _read(path)
     wanted = {canonical(method, "METHODS") for method in methods} | {"full"}
     budgets = list(retention) or content["retention"]
     configs: dict[KVConfig, None] = {}
@@ -51,7 +49,41 @@ def load_sweep(
     listed = {config.method for config in configs}
     for method in sorted(wanted - listed):
         configs |= dict.fromkeys(_entry(path, method, budgets, base or KVConfig()))
+    _check_labels(path, configs)
     return sorted(configs, key=lambda config: config.method != "full")
+
+
+def _check_labels(path: Path, configs: Iterable[KVConfig]) -> None:
+    seen: dict[str, KVConfig] = {}
+    for config in configs:
+        name = label(config)
+        if name in seen:
+            raise ConfigError(f"{path}: {seen[name]} and {config} would both be written to a folder {name}; keep one")
+        seen[name] = config
+
+
+def _read(path: Path) -> dict[str, list[Any]]:
+    """A sweep's content, its form checked."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or set(content) != _KEYS:
+        raise ConfigError(f"{path}: a sweep has exactly the keys {', '.join(sorted(_KEYS))}")
+    for key in sorted(_KEYS):
+        if not isinstance(content[key], list) or not content[key]:
+            raise ConfigError(f"{path}: {key} must be a list with something in it, not {content[key]!r}")
+    for entry in content["methods"]:
+        if not isinstance(entry, str) and not (isinstance(entry, dict) and isinstance(entry.get("method"), str)):
+            raise ConfigError(f"{path}: {entry!r} in methods must be a name or a mapping with the key method")
+    _check_shares(path, content["retention"])
+    return content
+
+
+def _check_shares(path: Path, shares: Sequence[Any]) -> None:
+    for share in shares:
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise ConfigError(f"{path}: retention {share!r} must be a number, the share kept, such as 0.05")
 
 
 def chosen(name: str, methods: str = "", retention: str = "", base: KVConfig | None = None) -> list[KVConfig]:
@@ -90,8 +122,11 @@ def _entry(path: Path, entry: Any, budgets: Sequence[float], base: KVConfig) -> 
             )
     own = fields.pop("retention", None)
     if canonical(fields["method"], f"{path}: method") == "full":
+        if len(fields) > 1:
+            raise ConfigError(f"{path}: {entry!r}: the full cache has no {', '.join(set(fields) - {'method'})}")
         return [replace(base, method="full", retention=1.0, variant="", decode="append", profile=None)]
     shares = budgets if own is None else own if isinstance(own, list) else [own]
+    _check_shares(path, shares)
     settings = {"variant": "", "decode": "append", "profile": None} | fields
     return [replace(base, retention=float(share), **settings) for share in shares]
 

@@ -23,8 +23,10 @@ TEXT
 limit=() output=results/runs/quickstart separate=false
 while [ $# -gt 0 ]; do
     case $1 in
-        --limit) limit=(--limit "${2:?--limit needs a number}"); shift 2 ;;
-        --output) output=${2:?--output needs a folder}; shift 2 ;;
+        --limit)
+            [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { printf "error: --limit '%s' must be a whole number from 1\n" "${2:-}" >&2; exit 2; }
+            limit=(--limit "$2"); shift 2 ;;
+        --output) output=$(realpath -m -- "${2:?--output needs a folder}"); shift 2 ;;
         --separate) separate=true; shift ;;
         -h | --help) usage; exit ;;
         *) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;

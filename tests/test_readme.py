@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 
 from kv_caches import listing
-from tests.models import build
-from tests.prompts import inputs
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,10 +44,9 @@ def test_every_linked_file_exists():
 
 
 def test_the_python_example_evicts():
-    model = build("llava")
-    names = {"model": model, "inputs": inputs(model, "image")}
+    names = {}
     exec(PYTHON[0], names)
-    entries = names["proof"][0]["prompt_tokens"] * model.config.get_text_config().num_hidden_layers
+    entries = names["proof"][0]["prompt_tokens"] * names["model"].config.get_text_config().num_hidden_layers
     assert names["proof"][0]["retention_achieved"] == int(0.05 * entries + 1e-9) / entries
     assert isinstance(names["output"], torch.Tensor)
 
@@ -63,10 +60,28 @@ def test_the_two_commands_explain_themselves():
         assert result.stdout.startswith(f"usage: {command}")
 
 
+def test_one_configuration_by_hand_runs(tmp_path):
+    command = next(block for block in BASH if "by-hand" in block)
+    assert command.startswith("source .venv/bin/activate\n")
+    command = (
+        command.split("\n", 1)[1].replace("results/runs/by-hand", f"{tmp_path}/out").replace("--limit 8", "--limit 1")
+    )
+    result = run(command, KV_RECORDS_DIR=str(tmp_path / "records"))
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "tgv_kv (official) keeps 10 % of the prompt's entries" in result.stdout
+    assert list(tmp_path.glob("out/*/*_results.json"))
+
+
 def test_quickstart_refuses_unknown_options():
     result = run("bash scripts/quickstart.sh --limmit 3")
     assert result.returncode == 2
     assert "error: unknown option '--limmit'" in result.stderr
+
+
+def test_quickstart_refuses_a_limit_that_is_no_number():
+    result = run("bash scripts/quickstart.sh --limit abc")
+    assert result.returncode == 2
+    assert "error: --limit 'abc' must be a whole number from 1" in result.stderr
 
 
 def test_quickstart_makes_the_table_and_the_plot(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.utils import gather_object
 from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from lmms_eval.models.model_utils.gen_metrics import log_metrics
@@ -127,7 +128,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
 
     def plan(self, request: Request) -> decoding.Decoding:
         """How a request and those batched with it are decoded."""
-        cap = self.settings.kv.max_new_tokens if self.settings.kv else None
+        cap = self.settings.max_new_tokens
         return decoding.plan(request.gen_kwargs, self.default_limit, cap, self._eos, self.pad_token_id)
 
     def inputs(self, requests: list[Request]) -> BatchFeature:
@@ -146,6 +147,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         if self.rank == 0 and (missing or self.session.configs is None):
             of = "" if self.world_size == 1 else " (of process 0)"
             print(f"[kv] {len(asked) - missing} of {len(asked)} answers{of} are in the store", flush=True)
+        self.session.used[self.settings.fingerprint] = {one.key for one in asked}
         seconds = self._compute(asked) if missing else 0.0
         generated = 0
         for one in asked:
@@ -223,6 +225,9 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         """
         counts = torch.tensor([self._done, self._failed], device=self.accelerator.device)
         done, failed = self.accelerator.gather(counts).view(-1, 2).sum(dim=0).tolist()
+        if self.world_size > 1:
+            mine = self.session.used.get(self.settings.fingerprint, set())
+            self.session.used[self.settings.fingerprint] = set(gather_object(list(mine)))
         for run in self._runs.values():
             run.store.close()
         directory = self._records / self.settings.fingerprint

@@ -93,6 +93,14 @@ WRONG = {
         ["MAX_GENERATED_TOKENS='many'", "at least 1"],
     ),
     "token limit of zero": ({"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "0"}, ["MAX_GENERATED_TOKENS='0'"]),
+    "token limit in superscript": (
+        {"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "²"},
+        ["MAX_GENERATED_TOKENS='²'"],
+    ),
+    "ratio with underscores": (
+        {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0_0.9"},
+        ["PRUNE_RATIO='0_0.9' is not a number"],
+    ),
     "unknown model type": (
         {"KV_CACHE_TYPE": "none", "MODEL_TYPE": "llava-7b"},
         ["MODEL_TYPE='llava-7b'", "allowed: ", "'llava-7B'"],

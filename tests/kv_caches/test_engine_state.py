@@ -157,6 +157,16 @@ def test_calls_that_cannot_be_evicted_from_are_refused_by_name():
         refusal(lambda: generate(model, batch, num_beams=2, output_logits=False), "KV_DECODE=evict")
 
 
+def test_changing_the_kernel_while_attached_is_refused():
+    model = build("llava")
+    try:
+        with attach(model, TGV):
+            model.set_attn_implementation("eager")
+            refusal(lambda: generate(model, inputs(model, "image")), "was changed while attached")
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
 def test_a_cache_filled_while_detached_is_refused():
     model = build("llava")
     cache = DynamicCache()

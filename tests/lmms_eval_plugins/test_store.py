@@ -241,3 +241,29 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
     assert len(lines) == total == len({(line["fingerprint"], line["doc_id"]) for line in lines})
     whole = {(line["fingerprint"], line["doc_id"]): line["answer"] for line in toy.records(environment / "whole")}
     assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[" * 200_000, "[]", "{}", '{"schema": 2}']
+    + [
+        json.dumps(record(schema=2, fingerprint="v1-0", time=1.0) | broken)
+        for broken in (
+            {"time": "noon"},
+            {"doc_id": [1]},
+            {"status": "maybe"},
+            {"answer": None},
+            {"generated_tokens": None},
+        )
+    ],
+    ids=lambda line: line[-40:],
+)
+def test_a_broken_line_is_an_answer_that_is_not_there(tmp_path, line):
+    path = tmp_path / "v1-0"
+    opened = Store(path).open(0)
+    opened.append([record(doc_id=7)])
+    opened.close()
+    with (path / "records.rank1.jsonl").open("w") as file:
+        file.write(line + "\n")
+    (path / "records.rank2.jsonl").mkdir()
+    assert set(answers(path)) == {7}

@@ -50,3 +50,26 @@ def test_a_wrong_sweep_is_one_clear_line(tmp_path, text, parts):
 def test_an_unknown_sweep_shows_the_nearest_one():
     with pytest.raises(ConfigError, match=r"KV_SWEEP='papper' .*Did you mean 'paper'\?"):
         load_sweep("papper")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("retention: [0.5\nmethods: [full", "is not readable YAML"),
+        ("retention: 0.1\nmethods: [tgv_kv]", "retention must be a list"),
+        ("retention: [abc]\nmethods: [tgv_kv]", "'abc' must be a number"),
+        ("retention: [true]\nmethods: [tgv_kv]", "True must be a number"),
+        ("retention: []\nmethods: [tgv_kv]", "retention must be a list with something in it"),
+        ("retention: [0.1]\nmethods:", "methods must be a list"),
+        ("retention: [0.1]\nmethods: tgv_kv", "methods must be a list"),
+        ("retention: [0.1]\nmethods: [{variant: official}]", "a mapping with the key method"),
+        ("retention: [0.1]\nmethods: [3]", "3 in methods must be a name"),
+        ("retention: [0.1]\nmethods: [{method: none, variant: paper}]", "the full cache has no variant"),
+        ("retention: [0.05, 0.0500001]\nmethods: [tgv_kv]", "would both be written to a folder tgv_kv-0.95"),
+    ],
+)
+def test_a_broken_sweep_file_is_one_clear_line(tmp_path, text, part):
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    assert part in str(caught.value)
