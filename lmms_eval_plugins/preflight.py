@@ -43,10 +43,16 @@ def prepare_command_line() -> None:
         _refuse_shared_cache(args)
     elif args.model in FAMILIES:
         _check_run(args)
-    elif args.model is not None and (asked := [name for name in os.environ if name.startswith(("KV_", "PRUNE_"))]):
+    elif args.model is not None:
+        _refuse_eviction_elsewhere(args.model)
+
+
+def _refuse_eviction_elsewhere(model: str) -> None:
+    asked = [name for name in ("KV_CACHE_TYPE", "PRUNE_RATIO", "KV_RETENTION", "KV_SWEEP") if name in os.environ]
+    if asked:
         raise RunStopped(
-            f"{asked[0]} is set, but --model {args.model} is not served by this project and would keep its full cache; "
-            f"use {', '.join(FAMILIES)}, or unset it.{nearest(args.model, FAMILIES)}"
+            f"{asked[0]} is set, but --model {model} is not served by this project and would keep its full cache; "
+            f"use {', '.join(FAMILIES)}, or unset it.{nearest(model, FAMILIES)}"
         )
 
 

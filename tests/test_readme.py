@@ -117,7 +117,10 @@ def run_on_the_embedded_model(marker: str, folder: Path, **replaced: str) -> sub
 
 def test_the_gpu_command_runs(tmp_path):
     result = run_on_the_embedded_model(
-        "-m lmms_eval ", tmp_path, options="--limit 2", output="results/runs/llava-tgv-95"
+        "accelerate launch --num_processes=2 -m lmms_eval ",
+        tmp_path,
+        options="--limit 2",
+        output="results/runs/llava-tgv-95",
     )
     assert "keeps 5 % of the prompt's entries" in result.stdout
     assert "1 process runs on cpu" in result.stdout

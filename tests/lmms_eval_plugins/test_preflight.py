@@ -46,6 +46,16 @@ def test_other_models_and_other_programs_are_left_alone(command_line, monkeypatc
     assert sys.argv == ["pytest", "--model", "llava_hf"]
 
 
+def test_eviction_asked_of_a_model_that_is_not_served_is_refused(command_line, monkeypatch, capsys):
+    monkeypatch.setenv("KV_CACHE_TYPE", "tgv_kv")
+    with pytest.raises(RunStopped):
+        command_line("--model", "qwen2_vl", "--tasks", "mme", "--include_path", "/tmp")
+    assert capsys.readouterr().err == (
+        "error: KV_CACHE_TYPE is set, but --model qwen2_vl is not served by this project and would keep its full "
+        "cache; use llava_hf, qwen3_vl, qwen2_5_vl, or unset it. Did you mean 'qwen2_5_vl'?\n"
+    )
+
+
 def test_a_bad_setting_ends_the_run_with_one_line(command_line, capsys):
     with pytest.raises(RunStopped) as stopped:
         command_line("--model", "llava_hf", "--model_args", "pretrained=/no/such/folder", "--tasks", "mini_chart")
