@@ -19,7 +19,8 @@ def load_runs(folder: Path) -> pd.DataFrame:
     """Read every run below ``folder``: one sub-folder each, as the scripts lay them out.
 
     Returns:
-        Columns run, method, variant, retention, task, metric, score, stderr, samples, failed, achieved (mean share of
+        Columns run, method, variant, decode, name (the three in one), retention, task, metric, score, stderr, samples,
+        failed, achieved (mean share of
         prompt entries kept), kv_bytes (mean bytes kept per sample), answer_tokens (mean); sorted by method and
         falling retention.
 
@@ -31,7 +32,14 @@ def load_runs(folder: Path) -> pd.DataFrame:
     if not rows:
         raise ResultsError(f"{folder}: no finished run in here; bash scripts/quickstart.sh makes some")
     table = pd.DataFrame(rows)
-    return table.sort_values(["method", "variant", "retention", "task"], ascending=[True, True, False, True])
+    table["name"] = [_name(*parts) for parts in zip(table["method"], table["variant"], table["decode"])]
+    return table.sort_values(["method", "name", "retention", "task"], ascending=[True, True, False, True])
+
+
+def _name(method: str, variant: str, decode: str) -> str:
+    """What tells a configuration from others at the same budget: `tgv_kv (official, evict)`."""
+    parts = [variant] * (variant != "paper") + [decode] * (decode != "append")
+    return f"{method} ({', '.join(parts)})" if parts else method
 
 
 def _read_run(run: Path) -> list[dict[str, Any]]:
@@ -44,7 +52,7 @@ def _read_result(run: Path, path: Path) -> dict[str, Any]:
     result = json.loads(path.read_text(encoding="utf-8"))
     metric, score, stderr = _metric(result["metrics"])
     means, counts = result["means"], result["counts"]
-    known = {key: result["config"][key] for key in ("method", "variant", "retention")}
+    known = {key: result["config"][key] for key in ("method", "variant", "decode", "retention")}
     return {
         "run": run.name,
         **known,
@@ -71,8 +79,8 @@ def _read_single_run(run: Path) -> list[dict[str, Any]]:
         raise ResultsError(f"{scores[-1]}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
     config = json.loads((folders[0] / "config.json").read_text())
     records, results = _records(folders[0]), content["results"]
-    kv = config["config"] or {"method": "stock", "variant": "", "retention": 1.0}
-    base = {"run": run.name, "method": kv["method"], "variant": kv["variant"], "retention": kv["retention"]}
+    kv = config["config"] or {"method": "stock", "variant": "paper", "decode": "append", "retention": 1.0}
+    base = {"run": run.name} | {key: kv[key] for key in ("method", "variant", "decode", "retention")}
     rows = []
     for task, group in records.groupby("task"):
         if task not in results:

@@ -25,9 +25,9 @@ def score_table(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: nominal and achieved retention, KV per sample, then score (share of full) per task."""
     full = runs[runs["method"] == "full"].set_index("task")["score"]
     scale, rows = scales(runs), []
-    for (method, variant, retention), group in runs.groupby(["method", "variant", "retention"], sort=False):
+    for (name, retention), group in runs.groupby(["name", "retention"], sort=False):
         row = {
-            "method": method if variant == "paper" else f"{method} ({variant})",
+            "method": name,
             "budget": f"{100 * retention:.3g} %",
             "kept": f"{100 * group['achieved'].mean():.2f} %",
             "KV / sample": f"{group['kv_bytes'].mean() / 2**10:.0f} KiB",
@@ -80,8 +80,8 @@ def _panel(axis: plt.Axes, part: pd.DataFrame) -> None:
     full = part[part["method"] == "full"]["score"]
     if len(full):
         axis.axhline(full.iloc[0], color="0.35", linestyle="--", linewidth=1, label="full cache")
-    methods = part[part["method"] != "full"].groupby(["method", "variant"])
-    for marker, ((method, variant), line) in zip(cycle(MARKERS), methods):
+    methods = part[part["method"] != "full"].groupby("name")
+    for marker, (name, line) in zip(cycle(MARKERS), methods):
         line = line.sort_values("retention")
         axis.errorbar(
             100 * line["retention"],
@@ -91,7 +91,7 @@ def _panel(axis: plt.Axes, part: pd.DataFrame) -> None:
             markersize=5,
             linewidth=1.4,
             capsize=2,
-            label=method if variant == "paper" else f"{method} ({variant})",
+            label=name,
         )
     kept = sorted(100 * part[part["method"] != "full"]["retention"].unique())
     axis.set_xscale("log")
