@@ -20,9 +20,8 @@ def load_runs(folder: Path) -> pd.DataFrame:
 
     Returns:
         Columns run, method, variant, decode, name (the three in one), retention, task, metric, score, stderr, samples,
-        failed, achieved (mean share of
-        prompt entries kept), kv_bytes (mean bytes kept per sample), answer_tokens (mean); sorted by method and
-        falling retention.
+        failed, achieved (mean share of prompt entries kept), kv_bytes (mean bytes kept per sample), answer_tokens
+        (mean); sorted by method, name and falling retention.
 
     Raises:
         ResultsError: nothing to read, or a run without scores or records.
