@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ..method import Method, Selection
-from ..prompt import Prompt
-from ..retention import top_by_tier
+from ..retention import Protected
 from ..statistics import ColumnSums, PrefillStats, TextGrounding
 
 BLOCK_ROWS = TextGrounding(after_block=True)
@@ -57,19 +56,6 @@ class OfficialScores:
         scores[:start] = stats.get(COLUMNS, layer).mean(0)[:start].to(self.dtype) + 100
         scores[stop:] = text.received[stop:].to(self.dtype) + 100
         return scores[None]
-
-
-@dataclass(frozen=True)
-class KeepEnds:
-    """The first ``sinks`` and the last token always stay; the budget is at least that many."""
-
-    sinks: int = 4
-
-    def keep(self, scores: Tensor, budget: int, prompt: Prompt) -> list[Tensor]:
-        tiers = torch.zeros(prompt.length, dtype=torch.long)
-        tiers[: self.sinks] = 1
-        tiers[-1] = 1
-        return [top_by_tier(row, tiers, budget) for row in scores]
 
 
 @dataclass
@@ -126,7 +112,7 @@ def build_official(variant: str, sinks: int = 4) -> Method:
         paper="Liu et al., ICML 2026",
         budget=budget,
         scorer=OfficialScores(dtype),
-        retention=KeepEnds(sinks),
+        retention=Protected(sinks=sinks, last=1),
         variant=variant,
         needs=frozenset({BLOCK_ROWS, COLUMNS}),
         decode_rule=EvictLeastAttended(budget, sinks),

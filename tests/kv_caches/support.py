@@ -10,6 +10,7 @@ import torch
 
 from kv_caches import registry
 from kv_caches.attention import LayerView
+from kv_caches.cache import EvictingLayer
 from kv_caches.methods.prefix_kv_offline import OfflinePrefixKV, Profiled
 from kv_caches.prompt import Prompt
 from kv_caches.statistics import PrefillStats
@@ -126,3 +127,15 @@ def build(name, variant):
     if isinstance(method, OfflinePrefixKV):
         return replace(method, budget=Profiled((0.2, 0.5, 0.8)))
     return method
+
+
+def tokens_per_update(monkeypatch):
+    """A list that fills with the number of tokens of every later cache update, layer by layer."""
+    lengths, update = [], EvictingLayer.update
+
+    def counted(layer, keys, values, *args, **kwargs):
+        lengths.append(keys.shape[2])
+        return update(layer, keys, values, *args, **kwargs)
+
+    monkeypatch.setattr(EvictingLayer, "update", counted)
+    return lengths

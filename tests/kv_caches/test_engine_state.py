@@ -5,7 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from kv_caches import ConfigError, KVConfig, UnsupportedError, attach, kernels
-from kv_caches.cache import EvictingLayer
+from tests.kv_caches.support import tokens_per_update
 from tests.models import FAMILIES, build
 from tests.prompts import inputs
 
@@ -73,14 +73,8 @@ def test_storage_after_the_prefill_holds_the_kept_entries_only(config, rows):
 
 
 def test_the_prompt_is_prefilled_once_and_one_token_follows_per_step(monkeypatch):
-    model, lengths = build("qwen3_vl"), []
+    model, lengths = build("qwen3_vl"), tokens_per_update(monkeypatch)
     batch = inputs(model, "image")
-    update = EvictingLayer.update
-    monkeypatch.setattr(
-        EvictingLayer,
-        "update",
-        lambda self, k, v, *a, **b: (lengths.append(k.shape[2]), update(self, k, v, *a, **b))[1],
-    )
     with attach(model, TGV):
         generate(model, batch)
     layers = model.config.get_text_config().num_hidden_layers

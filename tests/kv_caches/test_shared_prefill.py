@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from kv_caches import KVConfig, attach, kernels
-from kv_caches.cache import EvictingLayer
 from kv_caches.shared import SharedPrefill
+from tests.kv_caches.support import tokens_per_update
 from tests.models import FAMILIES, build
 from tests.prompts import inputs
 
@@ -59,14 +59,8 @@ def test_forks_of_a_padded_batch_equal_separate_runs(family):
 
 
 def test_the_prompt_runs_once_however_many_configurations_decode(monkeypatch):
-    model, lengths = build("llava"), []
+    model, lengths = build("llava"), tokens_per_update(monkeypatch)
     batch = inputs(model, "image")
-    update = EvictingLayer.update
-    monkeypatch.setattr(
-        EvictingLayer,
-        "update",
-        lambda self, k, v, *a, **b: (lengths.append(k.shape[2]), update(self, k, v, *a, **b))[1],
-    )
     shared(model, batch, [(0, config) for config in CONFIGS])
     assert sum(length > 1 for length in lengths) == model.config.get_text_config().num_hidden_layers
 
