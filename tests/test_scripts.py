@@ -156,7 +156,7 @@ def test_another_family_is_refused(tmp_path):
 def test_scores_in_points_are_shown_as_they_are():
     row = {"variant": "paper", "achieved": 0.5, "kv_bytes": 1024.0, "metric": "score"}
     runs = pd.DataFrame(
-        row | {"method": method, "retention": retention, "task": task, "score": score}
+        row | {"method": method, "name": method, "retention": retention, "task": task, "score": score}
         for method, retention, factor in (("full", 1.0, 1.0), ("tgv_kv", 0.5, 0.5))
         for task, score in (("mme", 1500 * factor), ("chartqa", 0.8 * factor))
     )

@@ -14,7 +14,8 @@ set -euo pipefail
 
 output=${OUTPUT:-results/runs/slurm-$SLURM_JOB_ID}
 gpus=${SLURM_GPUS_ON_NODE:-8}
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=${hosts%%$'\n'*}
 export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records} HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1}
 
 launch=(--config_file configs/accelerate/nodes.yaml
