@@ -1,0 +1,19 @@
+"""What goes wrong with a results folder, in one line each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+
+class ResultsError(ValueError):
+    """A results folder cannot be read as it stands; the message names the file and says what to do."""
+
+
+def told(command: Callable[[], int]) -> int:
+    """Run a command line's work; a `ResultsError` becomes one line and status 2."""
+    try:
+        return command()
+    except ResultsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
