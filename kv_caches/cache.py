@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import DynamicLayer
 
 from .merging import Merging, merged
 
 EMPTY = -1  # position of a slot that pads a shorter row to the layer's longest
+ROOM = 128  # slots added to a layer's storage when generated tokens fill it
 
 
 class EvictingLayer(DynamicLayer):
     """Keys and values of one layer, (B, G, S, d), with the true position of every slot.
 
     S is what is stored; :meth:`get_seq_length` answers what was *seen*, padding included, because transformers derives
-    positions and mask sizes from it.
+    positions and mask sizes from it. While decoding, keys and values are views into storage with room for more tokens,
+    so a step copies its own token only.
 
     Attributes:
-        positions: (B, P, S) long; 0 is the sample's first real token, EMPTY marks a padding slot. P is 1 when all KV
-            heads share one set of positions, else G.
         ragged: True when some slot is EMPTY, so attention needs a validity mask.
         rules: per sample, the method's decode rule at work, or None where nothing leaves while decoding.
     """
@@ -34,22 +35,39 @@ class EvictingLayer(DynamicLayer):
         self.values: Any
         self.offsets = offsets
         self.seen = 0
-        self.positions = torch.empty(0)
         self.ragged = bool((offsets > 0).any())
         self.rules: list[Any] | None = None
+        self._chosen: Tensor | None = None  # (B, P, K) positions of the first K slots; tokens in sequence follow
+        self._chosen_at = 0  # tokens seen when they were chosen
+        self._room: tuple[Tensor, Tensor] | None = None  # storage that keys and values are views into
+        self._valid: Tensor | None = None  # (B, P, room) bool, the same for `valid`
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append new keys and values (B, G, n, d); returns everything stored."""
-        first, new = not self.is_initialized, key_states.shape[-2]
-        keys, values = super().update(key_states, value_states)
-        seen = torch.arange(self.seen, self.seen + new, device=keys.device)
-        fresh = (seen - self.offsets.to(keys.device)[:, None]).clamp(min=EMPTY)[:, None]  # (B, 1, n)
-        if first:
-            self.positions = fresh
-        else:
-            self.positions = torch.cat([self.positions, fresh.expand(-1, self.positions.shape[1], -1)], dim=-1)
+        new = key_states.shape[-2]
         self.seen += new
-        return keys, values
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states.contiguous(), value_states.contiguous()
+            return self.keys, self.values
+        stored = self.keys.shape[-2]
+        if self._room is None or self._room[0].shape[-2] < stored + new:
+            self._room = _with_room(self.keys, new + ROOM), _with_room(self.values, new + ROOM)
+        for room, fresh in zip(self._room, (key_states, value_states)):
+            room[:, :, stored : stored + new] = fresh
+        self._place(stored + new, *self._room)
+        return self.keys, self.values
+
+    @property
+    def positions(self) -> Tensor:
+        """(B, P, S) long; 0 is the sample's first real token, EMPTY marks a padding slot. P is 1 when all KV heads
+        share one set of positions, else G."""
+        device = self.keys.device
+        since = torch.arange(self._chosen_at, self.seen, device=device)
+        fresh = (since - self.offsets.to(device)[:, None]).clamp(min=EMPTY)[:, None]  # (B, 1, n)
+        if self._chosen is None:
+            return fresh
+        return torch.cat([self._chosen, fresh.expand(-1, self._chosen.shape[1], -1)], dim=-1)
 
     def get_seq_length(self) -> int:
         """Number of tokens seen, padding included; not the number stored."""
@@ -60,7 +78,11 @@ class EvictingLayer(DynamicLayer):
         return self.seen + query_length, 0
 
     def take(
-        self, rows: Sequence[int], slots: list[list[Tensor]], merges: list[list[Merging] | None] | None = None
+        self,
+        rows: Sequence[int],
+        slots: list[list[Tensor]],
+        merges: list[list[Merging] | None] | None = None,
+        room: int = 0,
     ) -> EvictingLayer:
         """A new layer that holds copies of the given slots of the given samples; shorter rows are padded on the left.
 
@@ -70,6 +92,7 @@ class EvictingLayer(DynamicLayer):
             rows: (R,) samples of this layer's batch, repeats allowed.
             slots: per row, per set (1 or G), ascending slot indices.
             merges: per row and set, slots averaged into others before the copy, see :class:`kv_caches.merging.Merging`.
+            room: tokens that will fit behind the copies without another one.
         """
         device, (_, kv_heads, _, dim) = self.keys.device, self.keys.shape
         table = _slot_table(slots, device)
@@ -77,46 +100,66 @@ class EvictingLayer(DynamicLayer):
         new = EvictingLayer(self.offsets[list(rows)])
         new.seen, new.device, new.is_initialized = self.seen, device, True
         new.ragged = bool(empty.any())
-        new.positions = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table)
-        new.positions.masked_fill_(empty, EMPTY)
-        for name in ("keys", "values"):
-            target = self.keys.new_empty(len(rows), kv_heads, table.shape[-1], dim)
+        chosen = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table)
+        new._chosen, new._chosen_at = chosen.masked_fill_(empty, EMPTY), self.seen
+        kept, storage = table.shape[-1], []
+        for states in (self.keys, self.values):
+            target = states.new_empty(len(rows), kv_heads, kept + room, dim)
             for i, row in enumerate(rows):
-                states = getattr(self, name)[row]
+                source = states[row]
                 if merges is not None and merges[i] is not None:
-                    states = merged(states, merges[i])  # type: ignore[arg-type]
-                torch.gather(states, 1, table[i, :, :, None].expand(kv_heads, -1, dim), out=target[i])
-            setattr(new, name, target)
+                    source = merged(source, merges[i])  # type: ignore[arg-type]
+                index = table[i, :, :, None].expand(kv_heads, -1, dim)
+                torch.gather(source, 1, index, out=target[i, :, :kept])
+            storage.append(target)
+        new._place(kept, *storage)
         return new
+
+    def _place(self, stored: int, keys: Tensor, values: Tensor) -> None:
+        """Keys and values are the first ``stored`` slots of this storage."""
+        self._room = keys, values
+        self.keys, self.values = keys[:, :, :stored], values[:, :, :stored]
 
     def valid(self, window: int | None) -> Tensor | None:
         """(B, P, S) bool: slots the newest token may attend to, or None when it may attend to all."""
-        if not self.ragged and window is None:
-            return None
-        mask = self.positions != EMPTY
         if window is not None:
-            mask = mask & (self.positions > self.positions[..., -1:] - window)
-        return mask
+            positions = self.positions
+            return (positions != EMPTY) & (positions > positions[..., -1:] - window)
+        if not self.ragged:
+            return None
+        stored = self.keys.shape[-2]
+        if self._valid is None or self._valid.shape[-1] < stored:  # what is generated is never padding
+            self._valid = pad(self.positions != EMPTY, (0, ROOM), value=True)
+        return self._valid[..., :stored]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams."""
-        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
-        self.batch_select_indices(beam_idx, rows_moved=True)
+        self.batch_select_indices(beam_idx)
 
-    def batch_select_indices(self, indices: Tensor, rows_moved: bool = False) -> None:
+    def batch_select_indices(self, indices: Tensor) -> None:
         """Keep the given samples of the batch."""
-        if not rows_moved:
-            super().batch_select_indices(indices)
-        self.positions = self.positions[indices.to(self.positions.device)]
-        self.offsets = self.offsets[indices.to(self.offsets.device)]
-        if self.rules is not None:
-            raise NotImplementedError("KV_DECODE=evict works with greedy decoding or sampling only, not with beams")
+        self._for_each_tensor(lambda tensor: tensor[indices.to(tensor.device)])
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every sample of the batch."""
-        super().batch_repeat_interleave(repeats)
-        self.positions = self.positions.repeat_interleave(repeats, dim=0)
-        self.offsets = self.offsets.repeat_interleave(repeats, dim=0)
+        self._for_each_tensor(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
+
+    def _for_each_tensor(self, change: Callable[[Tensor], Tensor]) -> None:
+        if self.rules is not None:
+            raise NotImplementedError("KV_DECODE=evict works with greedy decoding or sampling only, not with beams")
+        self.offsets, self._valid = change(self.offsets), None
+        if self._chosen is not None:
+            self._chosen = change(self._chosen)
+        if self.is_initialized:
+            self._place(self.keys.shape[-2], *map(change, self._room or (self.keys, self.values)))
+
+
+def _with_room(states: Tensor, room: int) -> Tensor:
+    """A copy (B, G, S + room, d) whose first S slots are filled."""
+    batch, kv_heads, stored, dim = states.shape
+    target = states.new_empty(batch, kv_heads, stored + room, dim)
+    target[:, :, :stored] = states
+    return target
 
 
 def _slot_table(slots: list[list[Tensor]], device: torch.device) -> Tensor:

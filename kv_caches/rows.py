@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .attention import newest_row
-from .cache import EMPTY, EvictingLayer
+from .cache import EMPTY, ROOM, EvictingLayer
 from .config import KVConfig
 from .errors import ReleasedCodeError
 from .merging import Merging
@@ -85,8 +85,9 @@ def _rule(row: Row, index: int, record: dict[str, Any]) -> RuleAtWork | None:
 def evict_step(layers: list[EvictingLayer], index: int, query: Tensor, scaling: float, window: int | None) -> None:
     """Let the decode rules of layer ``index`` drop slots after a step; ``query`` is (B, H, 1, d)."""
     layer, slots, changed = layers[index], [], False
+    positions = layer.positions
     for row, work in enumerate(layer.rules or []):
-        lines = layer.positions[row][: None if work is None else work.sets]
+        lines = positions[row][: None if work is None else work.sets]
         sets = [(line != EMPTY).nonzero().flatten() for line in lines]
         staying = None
         if work is not None:
@@ -100,7 +101,7 @@ def evict_step(layers: list[EvictingLayer], index: int, query: Tensor, scaling: 
             sets, changed = [old[keep.to(old.device)] for old, keep in zip(sets, staying)], True
         slots.append(sets)
     if changed:
-        layers[index] = layer.take(range(len(slots)), slots)
+        layers[index] = layer.take(range(len(slots)), slots, room=ROOM)
         layers[index].rules = layer.rules
 
 
