@@ -13,7 +13,7 @@ from kv_caches.errors import nearest
 from kv_caches.models import check_model_type
 from lmms_eval_plugins import checkpoint
 from lmms_eval_plugins.sweeps import load_sweep
-from lmms_eval_plugins.vision import VisionLimits
+from lmms_eval_plugins.vision import VisionLimits, check_sampling
 
 _COMMON = {
     "pretrained": None,
@@ -106,6 +106,7 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     """
     kv, given = KVConfig.from_env(env), _known(family, args)
     values = {**_COMMON, **family.options, **given}
+    check_sampling(values)
     device, device_map = resolve_device(values["device"], values["device_map"], env)
     pretrained = checkpoint.locate(values["pretrained"], values["revision"])
     hf_config = checkpoint.load_config(pretrained, values["revision"], values["trust_remote_code"])

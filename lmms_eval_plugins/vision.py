@@ -7,10 +7,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kv_caches import ConfigError
 
 _MOST_TOKENS = 16384
+_LEAST = {"min_pixels": 1, "max_pixels": 1, "total_pixels": 1, "max_num_frames": 2, "max_frames_num": 2}
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,24 @@ class VisionLimits:
             ratio = None
             notes.append(f"VISION_ASPECT_RATIO has no effect on {model_type}: it applies to llava_onevision")
         return cls(tokens, ratio, tuple(notes))
+
+
+def check_sampling(values: Mapping[str, Any]) -> None:
+    """Checks the model arguments on how videos are sampled and how pictures and frames are resized.
+
+    Raises:
+        ConfigError: no video or picture could be shown with them.
+    """
+    for name, least in _LEAST.items():
+        value = values.get(name)
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise ConfigError(f"{name}={value} in --model_args: a whole number from {least} is needed")
+    fps = values.get("fps")
+    if fps is not None and (not isinstance(fps, int | float) or fps <= 0):
+        raise ConfigError(f"fps={fps} in --model_args: a number above 0 is needed")
+    least, most = values.get("min_pixels"), values.get("max_pixels")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(f"max_pixels={most} in --model_args is below min_pixels={least}; set both")
 
 
 def _tokens(env: Mapping[str, str]) -> int | None:

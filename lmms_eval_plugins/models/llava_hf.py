@@ -5,6 +5,7 @@ from typing import Any
 from lmms_eval.protocol import ChatMessages
 from transformers import BatchFeature
 
+from lmms_eval_plugins import video
 from lmms_eval_plugins.families import LLAVA
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.request import Request
@@ -32,6 +33,12 @@ class _LlavaHf(EvictionWrapper):
         media = {name: items for name, items in (("images", images), ("videos", videos)) if items}
         return self.processor(text=texts, padding=True, return_tensors="pt", **media)
 
+    def _frames(self, visual: Any) -> Any:
+        """`max_frames_num` frames (T, H, W, 3) of a video file, spread as in stock; frames made by a task stay."""
+        if not isinstance(visual, str):
+            return visual
+        return video.read(visual, video.uniform(self.settings.options["max_frames_num"])).frames
+
 
 class LlavaHfChat(_LlavaHf):
     """Prompts by the processor's chat template."""
@@ -44,7 +51,7 @@ class LlavaHfChat(_LlavaHf):
             chat = ChatMessages(messages=request.ask(self.document(request)))
             more_images, more_videos, _ = chat.extract_media()
             images += more_images
-            videos += more_videos
+            videos += [self._frames(path) for path in more_videos]
             messages = chat.model_dump()["messages"]
             texts.append(self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         return self._tokenise(texts, images, videos)
@@ -73,11 +80,6 @@ class LlavaHfSimple(_LlavaHf):
         return self.tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, chat_template=template
         )
-
-    def _frames(self, path: str) -> Any:
-        from lmms_eval.models.simple.llava_hf import LlavaHf
-
-        return LlavaHf.load_video(self, path, self.settings.options["max_frames_num"])
 
 
 def _vicuna_template() -> str:

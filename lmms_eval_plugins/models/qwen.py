@@ -1,19 +1,16 @@
 """Prompts of the Qwen-VL families, as lmms-eval's own wrappers make them."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-import decord
 from lmms_eval.protocol import ChatMessages
 from PIL.Image import Image
-from qwen_vl_utils import process_vision_info
 from transformers import BatchFeature
 
 from lmms_eval_plugins.models.base import EvictionWrapper
+from lmms_eval_plugins.models.qwen_media import Message
 from lmms_eval_plugins.models.request import Request
 
-Message = dict[str, Any]
 _PLACEHOLDER = re.compile(r"<image (\d+)>")
 
 
@@ -50,15 +47,9 @@ class QwenVL(EvictionWrapper):
         texts = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
         return self.tokenise(texts, messages)
 
-    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
-        """How the videos of a request are sampled and resized."""
+    def video_kwargs(self) -> dict[str, Any]:
+        """How videos are sampled and resized; a request for more frames than a video has is rounded down."""
         raise NotImplementedError
-
-    def most_frames(self, paths: Sequence[str]) -> int:
-        """`max_num_frames`, or as many as the shortest video has: qwen_vl_utils wants an even number and no more."""
-        most = self.settings.options["max_num_frames"]
-        lengths = [len(decord.VideoReader(path)) for path in paths]
-        return max(2, min([most, *lengths]) // 2 * 2) if paths else most
 
     def image_kwargs(self) -> dict[str, Any]:
         """How a picture of a chat message is resized: as in stock by the defaults, unless a limit is set."""
@@ -69,8 +60,7 @@ class QwenVL(EvictionWrapper):
     def chat_messages(self, request: Request) -> list[Message]:
         """The task's own messages, in transformers' form."""
         chat = ChatMessages(messages=request.ask(self.document(request)))
-        video_kwargs = self.video_kwargs(chat.extract_media()[1])
-        return chat.to_hf_messages(video_kwargs=video_kwargs, image_kwargs=self.image_kwargs())
+        return chat.to_hf_messages(video_kwargs=self.video_kwargs(), image_kwargs=self.image_kwargs())
 
     def simple_messages(self, request: Request) -> list[Message]:
         """System prompt, then pictures and videos, then the text; or interleaved at `<image 1>`, `<image 2>`, ..."""
@@ -87,7 +77,7 @@ class QwenVL(EvictionWrapper):
 
     def _visual(self, visual: Any) -> Message | None:
         if isinstance(visual, str) and visual.lower().endswith(self.video_endings):
-            return {"type": "video", "video": visual, **self.video_kwargs([visual])}
+            return {"type": "video", "video": visual, **self.video_kwargs()}
         if isinstance(visual, Image):
             limits = {"max_pixels": self.max_pixels, "min_pixels": self.min_pixels}
             return {"type": "image", "image": self.encode(visual), **limits}
@@ -108,14 +98,3 @@ def interleave(text: str, visuals: list[Message]) -> list[Message]:
         if following:
             content.append({"type": "text", "text": following})
     return content
-
-
-def load_media(messages: list[list[Message]], **arguments: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Pictures, videos, their metadata and the processor's video arguments; None where there are none."""
-    images, videos, video_kwargs = process_vision_info(
-        messages, return_video_kwargs=True, return_video_metadata=True, **arguments
-    )
-    if videos is None:
-        return images, None, None, video_kwargs
-    frames, metadata = zip(*videos, strict=True)
-    return images, list(frames), list(metadata), video_kwargs

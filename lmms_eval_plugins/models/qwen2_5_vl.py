@@ -1,17 +1,16 @@
 """Qwen2.5-VL, under lmms-eval's name `qwen2_5_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
 from PIL.Image import Image
-from qwen_vl_utils import process_vision_info
 from transformers import BatchFeature
 
 from lmms_eval_plugins.families import QWEN2_5_VL
-from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
+from lmms_eval_plugins.models.qwen import QwenVL
+from lmms_eval_plugins.models.qwen_media import Message, load_media
 from lmms_eval_plugins.models.request import Request
 
 
@@ -31,15 +30,15 @@ class Qwen25VLChat(_Qwen25VL):
     def messages(self, request: Request) -> list[Message]:
         return self.chat_messages(request)
 
-    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
+    def video_kwargs(self) -> dict[str, Any]:
         options = self.settings.options
         kwargs = {"max_pixels": options["max_pixels"], "min_pixels": options["min_pixels"]}
         if options["fps"] is not None:
             return kwargs | {"fps": options["fps"]}
-        return kwargs | {"nframes": self.most_frames(paths)}
+        return kwargs | {"nframes": options["max_num_frames"]}
 
     def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
-        images, videos, metadata, _ = load_media(messages)
+        images, videos, metadata = load_media(messages, patch_size=14)
         return self._processed(texts, images=images, videos=videos, video_metadata=metadata)
 
 
@@ -51,7 +50,7 @@ class Qwen25VLSimple(_Qwen25VL):
     def messages(self, request: Request) -> list[Message]:
         return self.simple_messages(request)
 
-    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
+    def video_kwargs(self) -> dict[str, Any]:
         return {name: self.settings.options[name] for name in ("max_pixels", "min_pixels")}
 
     def encode(self, image: Image) -> str:
@@ -60,7 +59,7 @@ class Qwen25VLSimple(_Qwen25VL):
         )
 
     def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
-        images, videos = process_vision_info(messages)
+        images, videos, _ = load_media(messages, patch_size=14)
         if videos is not None:
             videos = [_spread(frames, self.settings.options["max_num_frames"]) for frames in videos]
         return self._processed(texts, images=images, videos=videos)

@@ -1,12 +1,12 @@
 """Qwen3-VL, under lmms-eval's name `qwen3_vl`. Prompts are those of its own wrappers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from transformers import BatchFeature
 
 from lmms_eval_plugins.families import QWEN3_VL
-from lmms_eval_plugins.models.qwen import Message, QwenVL, load_media
+from lmms_eval_plugins.models.qwen import QwenVL
+from lmms_eval_plugins.models.qwen_media import Message, load_media
 from lmms_eval_plugins.models.request import Request
 
 
@@ -14,7 +14,7 @@ class _Qwen3VL(QwenVL):
     family = QWEN3_VL
     video_endings = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpeg", ".mpg")
 
-    def video_kwargs(self, paths: Sequence[str] = ()) -> dict[str, Any]:
+    def video_kwargs(self) -> dict[str, Any]:
         options = self.settings.options
         fps, total, frames = options["fps"], options["total_pixels"], options["max_num_frames"]
         kwargs = {"min_pixels": options["min_pixels"]}
@@ -23,7 +23,7 @@ class _Qwen3VL(QwenVL):
         elif total is not None:
             kwargs["max_frames"] = frames
         else:
-            kwargs["nframes"] = self.most_frames(paths)
+            kwargs["nframes"] = frames
         return kwargs | ({"max_pixels": options["max_pixels"]} if total is None else {"total_pixels": total})
 
     def read_text(self, text: str) -> str:
@@ -36,13 +36,13 @@ class _Qwen3VL(QwenVL):
         return {}
 
     def tokenise(self, texts: list[str], messages: list[list[Message]]) -> BatchFeature:
-        images, videos, metadata, video_kwargs = load_media(messages, image_patch_size=16)
+        images, videos, metadata = load_media(messages, patch_size=16)
         return self.processor(
             text=texts,
             images=images,
             videos=videos,
             video_metadata=metadata,
-            **{**self.processor_video_kwargs(), **video_kwargs},
+            **{**self.processor_video_kwargs(), "do_sample_frames": False},
             do_resize=False,
             padding=True,
             padding_side="left",

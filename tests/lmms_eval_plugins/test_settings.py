@@ -52,6 +52,20 @@ def test_model_arguments_are_checked(args, message, good, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"max_pixels": 1024}, "max_pixels=1024 in --model_args is below min_pixels=200704"),
+        ({"max_num_frames": 1}, "max_num_frames=1 in --model_args: a whole number from 2"),
+        ({"max_num_frames": "many"}, "max_num_frames=many in --model_args"),
+        ({"total_pixels": 0.5}, "total_pixels=0.5 in --model_args"),
+        ({"fps": 0}, "fps=0 in --model_args: a number above 0"),
+    ],
+)
+def test_arguments_with_which_no_video_could_be_shown_are_refused(args, message, checkpoint):
+    assert message in refusal({"pretrained": str(checkpoint("qwen3_vl")), **args}, family=QWEN3_VL)
+
+
+@pytest.mark.parametrize(
     ("env", "message"),
     [
         ({"KV_CACHE_TYPE": "tgv_vk", "PRUNE_RATIO": "0.9"}, "tgv_kv"),

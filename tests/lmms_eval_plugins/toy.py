@@ -55,11 +55,13 @@ def picture(seed: int, width: int = 96, height: int = 64) -> Image.Image:
     return Image.fromarray(pixels).resize((width, height))
 
 
-def video(path: Path, frames: int = 12) -> str:
-    """Writes a short video and returns its path."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=4)
-        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+def video(
+    path: Path, frames: int = 12, codec: str = "mpeg4", pixels: str = "yuv420p", options: dict[str, str] | None = None
+) -> str:
+    """Writes a short video and returns its path; `options` are those of the container."""
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream = container.add_stream(codec, rate=4)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, pixels
         for i in range(frames):
             container.mux(stream.encode(av.VideoFrame.from_image(picture(i, 64, 64))))
         container.mux(stream.encode())
