@@ -32,6 +32,10 @@ KNOWN_VARIABLES = {
     "KV_SWEEP": "a sweep of configs/sweeps, or a YAML file: one prefill answers all its configurations",
     "KV_DECODE_BATCH": "most rows that a sweep decodes together; default: what fits into free memory",
     "KV_ALLOW_FAILURES": "1 lets a run with failed samples exit with status 0",
+    "KV_JUDGE": "who judges open answers: api (a judge model, the default), exact (offline rule), none (not now)",
+    "KV_JUDGE_CONCURRENCY": "most requests to the judge model at once; default 8",
+    "KV_JUDGE_TIMEOUT": "seconds that one request to the judge model may take; default 60",
+    "KV_JUDGE_BACKOFF": "seconds before a failed request is tried again, doubled each time; default 1",
 }
 _CHECKED_PREFIXES = ("KV_", "PRUNE_")
 

@@ -157,7 +157,7 @@ class _Sweep:
     def _write(self, folder: Path, run: Any, results: Any, samples: Any, since: float) -> str:
         from lmms_eval_plugins import records
         from lmms_eval_plugins import results as files
-        from lmms_eval_plugins.store import stop_if_not_written
+        from lmms_eval_plugins.journal import stop_if_not_written
         from lmms_eval_plugins.sweeps import label
 
         if run.kv.method == "full":

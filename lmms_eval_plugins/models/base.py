@@ -16,13 +16,14 @@ from transformers import BatchFeature
 from kv_caches import KVConfig
 from lmms_eval_plugins import decoding, limits, records, session
 from lmms_eval_plugins.errors import SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
 from lmms_eval_plugins.models.loading import LoadedOnDemand
 from lmms_eval_plugins.models.request import Request
 from lmms_eval_plugins.progress import Progress
 from lmms_eval_plugins.prompts import prompt_hash
 from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
-from lmms_eval_plugins.store import Key, Store, stop_if_not_written
+from lmms_eval_plugins.store import Key, Store
 
 
 class EvictionWrapper(LoadedOnDemand, lmms):

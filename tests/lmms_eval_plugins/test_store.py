@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lmms_eval_plugins import store
+from lmms_eval_plugins import journal, store
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.models.llava_hf import LlavaHfChat
 from lmms_eval_plugins.store import Key, Store
@@ -201,7 +201,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(llava, environ
         return write(file, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, "write", full)
+        patch.setattr(journal.os, "write", full)
         with pytest.raises(RunStopped) as stopped:
             grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents())
     assert stopped.value.code == 1

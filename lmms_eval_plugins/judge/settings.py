@@ -1,0 +1,99 @@
+"""Who judges, from the environment: `KV_JUDGE`, and for a judge model the variables of the paper's script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from kv_caches import ConfigError
+from kv_caches.errors import nearest
+
+KINDS = ("api", "exact", "none")
+DEFAULT_URL = "https://api.openai.com/v1/chat/completions"
+_ENDING = "/chat/completions"
+_CONCURRENCY, _MOST = 8, 256
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """Attributes:
+    kind: `api` (a judge model), `exact` (the offline rule) or `none`.
+    model: as it is asked for.
+    base_url: of an OpenAI-compatible server.
+    key: never printed and never stored.
+    concurrency: most requests at once.
+    backoff: seconds before the second try; doubled for each further one.
+    timeout: seconds for one request.
+    """
+
+    kind: str
+    model: str = ""
+    base_url: str = ""
+    key: str = field(default="", repr=False)
+    concurrency: int = _CONCURRENCY
+    backoff: float = 1.0
+    timeout: float = 60.0
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> JudgeSettings:
+        """Reads what is set and checks each value; what lacks is told by `missing`.
+
+        Raises:
+            ConfigError: a value that is not allowed.
+        """
+        kind = env.get("KV_JUDGE") or "api"
+        if kind not in KINDS:
+            raise ConfigError(f"KV_JUDGE={kind} is unknown; allowed: {', '.join(KINDS)}.{nearest(kind, KINDS)}")
+        return cls(
+            kind=kind,
+            model=env.get("GPT_EVAL_MODEL_NAME", "").strip(),
+            base_url=_base_url(env.get("OPENAI_API_URL") or DEFAULT_URL),
+            key=env.get("OPENAI_API_KEY", "").strip(),
+            concurrency=_whole("KV_JUDGE_CONCURRENCY", env, _CONCURRENCY, _MOST),
+            backoff=_seconds("KV_JUDGE_BACKOFF", env, 1.0),
+            timeout=_seconds("KV_JUDGE_TIMEOUT", env, 60.0),
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """Variables without which the judge cannot be asked; a server of one's own needs no key."""
+        if self.kind != "api":
+            return []
+        without_key = not self.key and self.host == urlsplit(DEFAULT_URL).hostname
+        return ["OPENAI_API_KEY"] * without_key + ["GPT_EVAL_MODEL_NAME"] * (not self.model)
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+
+def _base_url(url: str) -> str:
+    """The address without `/chat/completions`, which the client adds; of a bare host, with `/v1`."""
+    parts = urlsplit(url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+        raise ConfigError(
+            f"OPENAI_API_URL={shown} is no address of a server, such as {DEFAULT_URL} or http://localhost:8000/v1"
+        )
+    path = parts.path.rstrip("/").removesuffix(_ENDING).rstrip("/")
+    return parts._replace(path=path or "/v1", fragment="").geturl()
+
+
+def _whole(name: str, env: Mapping[str, str], default: int, most: int) -> int:
+    value = env.get(name) or str(default)
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+        raise ConfigError(f"{name}={value}: a whole number from 1 to {most} is needed")
+    return int(value)
+
+
+def _seconds(name: str, env: Mapping[str, str], default: float) -> float:
+    value = env.get(name) or str(default)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= 3600:
+        raise ConfigError(f"{name}={value}: a number of seconds above 0 and up to 3600 is needed")
+    return seconds
