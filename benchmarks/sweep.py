@@ -1,7 +1,8 @@
 """What a sweep costs, in one run on the embedded model: a full-cache run is 1.
 
-Prints the cost of the whole grid decoded as ragged batches, of the grid decoded in turn, and where the time goes.
-Weights are loaded and warmed up beforehand, so only answering counts. Run it on a quiet machine:
+Prints the cost of the whole grid decoded as ragged batches, of the grid decoded in turn, where the time goes, and the
+memory of all KV caches together. Weights are loaded and warmed up beforehand, so only answering counts. Run it on a
+quiet machine:
 
     python -m benchmarks.sweep --limit 32
 """
@@ -12,13 +13,19 @@ import argparse
 import os
 import tempfile
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
+from unittest import mock
 
 from lmms_eval.api.instance import Instance
 
+from benchmarks.caches import CacheMeter
 from kv_caches.statistics import PrefillStats
 from lmms_eval_plugins.models.llava_hf import LlavaHfChat
+from lmms_eval_plugins.store import Store
 from lmms_eval_plugins.sweeps import load_sweep
 from tiny_vlm import MODEL_DIR
 from tiny_vlm.data import KINDS, make_samples
@@ -30,6 +37,8 @@ _NEVER = 1 << 30  # an end token that is not in the vocabulary
 
 class Questions:
     """Samples of all embedded tasks as lmms-eval hands them to a wrapper."""
+
+    instances = None
 
     def __init__(self, limit: int, tokens: int | None):
         self.docs = {kind: make_samples(kind, "test", limit) for kind in KINDS}
@@ -53,7 +62,7 @@ class Questions:
 
 
 @contextmanager
-def _environment(**variables: str):
+def _environment(**variables: str) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -63,20 +72,78 @@ def _environment(**variables: str):
         os.environ.update(before)
 
 
-def answer(questions: Questions, batch: int, **variables: str) -> tuple[float, dict[str, float]]:
-    """Seconds to answer everything from an empty store, and seconds by phase of the shared prefills."""
+@dataclass
+class Cost:
+    """Of answering everything once.
+
+    Attributes:
+        seconds: all of it.
+        phases: seconds by what was done, in turn; the rest is reading and hashing prompts.
+        meter: caches of the shared prefills; stock layers of the full cache are not seen.
+    """
+
+    seconds: float
+    phases: dict[str, float]
+    meter: CacheMeter
+
+
+def answer(questions: Questions, batch: int, **variables: str) -> Cost:
+    """Answers everything from an empty store."""
+    spent: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, _environment(KV_RECORDS_DIR=folder, **variables):
         model = LlavaHfChat(pretrained=str(MODEL_DIR), device_map="cpu", batch_size=batch)
         model.task_dict = {kind: {"test": docs} for kind, docs in questions.docs.items()}
         model._ready()
         if questions.tokens:
             model._eos = frozenset({_NEVER})
-        started = time.perf_counter()
-        model.generate_until(questions.requests())
-        seconds = time.perf_counter() - started
+        with _timed(_parts(model), spent), CacheMeter() as meter:
+            started = time.perf_counter()
+            model.generate_until(questions.requests())
+            seconds = time.perf_counter() - started
         for run in model._runs.values():
             run.store.close()
-    return seconds, model.clock
+    return Cost(seconds, _phases(spent, model.clock), meter)
+
+
+def _parts(model: Any) -> dict[str, tuple[Any, str]]:
+    """Phase by phase, the function that does it."""
+    return {
+        "processor": (model, "build_inputs"),
+        "vision": (model.model.model, "get_image_features"),
+        "statistics": (PrefillStats, "collect"),
+        "records": (Store, "append"),
+    }
+
+
+@contextmanager
+def _timed(parts: dict[str, tuple[Any, str]], spent: dict[str, float]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for phase, (owner, name) in parts.items():
+            stack.enter_context(mock.patch.object(owner, name, _counted(getattr(owner, name), phase, spent)))
+        yield
+
+
+def _counted(function: Any, phase: str, spent: dict[str, float]) -> Any:
+    @wraps(function)  # generate reads signatures
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent[phase] = spent.get(phase, 0.0) + time.perf_counter() - started
+
+    return timed
+
+
+def _phases(spent: dict[str, float], clock: dict[str, float]) -> dict[str, float]:
+    """A shared prefill's clock covers processor, vision tower and statistics too."""
+    if not clock:
+        return {}
+    inside = {name: spent.get(name, 0.0) for name in ("processor", "vision", "statistics")}
+    prefill = clock["prefill"] - sum(inside.values())
+    forks = {name: clock.get(name, 0.0) for name in ("forks", "decode")}
+    first = {"processor": inside["processor"], "vision": inside["vision"], "prefill": prefill}
+    return first | {"statistics": inside["statistics"]} | forks | {"records": spent.get("records", 0.0)}
 
 
 def main() -> None:
@@ -91,35 +158,20 @@ def main() -> None:
     questions, grid = Questions(options.limit, options.tokens), {"KV_CACHE_TYPE": "none", "KV_SWEEP": options.sweep}
     configs = len(load_sweep(options.sweep))
     answer(Questions(2, 4), 2, KV_CACHE_TYPE="none")  # warm up
-    full, _ = answer(questions, options.batch, KV_CACHE_TYPE="none")
+    full = answer(questions, options.batch, KV_CACHE_TYPE="none").seconds
     print(f"full cache, one run          {full:7.1f} s   1.00")
-    spent: dict[str, float] = {}
-    with _timed_statistics(spent):
-        ragged, clock = answer(questions, options.batch, **grid)
-    print(f"{configs} configurations, ragged   {ragged:7.1f} s  {ragged / full:5.2f}")
-    clock |= {"prefill": clock["prefill"] - spent.get("statistics", 0.0), **spent}
-    for phase, seconds in clock.items():
-        print(f"    {phase:24} {seconds:7.1f} s  {seconds / full:5.2f}")
-    print(f"    {'prompts, records, rest':24} {ragged - sum(clock.values()):7.1f} s")
+    _show(f"{configs} configurations, ragged", answer(questions, options.batch, **grid), full)
     if not options.skip_in_turn:
-        in_turn, _ = answer(questions, 1, **grid, KV_DECODE_BATCH="1")
-        print(f"{configs} configurations, in turn  {in_turn:7.1f} s  {in_turn / full:5.2f}")
+        _show(f"{configs} configurations, in turn", answer(questions, 1, **grid, KV_DECODE_BATCH="1"), full)
 
 
-@contextmanager
-def _timed_statistics(spent: dict[str, float]):
-    collect = PrefillStats.collect
-
-    def timed(self: Any, *args: Any) -> None:
-        started = time.perf_counter()
-        collect(self, *args)
-        spent["statistics"] = spent.get("statistics", 0.0) + time.perf_counter() - started
-
-    PrefillStats.collect = timed
-    try:
-        yield
-    finally:
-        PrefillStats.collect = collect
+def _show(title: str, cost: Cost, full: float) -> None:
+    print(f"{title:28} {cost.seconds:7.1f} s  {cost.seconds / full:5.2f}")
+    rest = {"prompts and the rest": cost.seconds - sum(cost.phases.values())}
+    for phase, seconds in (cost.phases | rest).items():
+        print(f"    {phase:24} {seconds:7.1f} s  {seconds / full:5.2f}")
+    most, prompt = cost.meter.peak / 2**20, cost.meter.prompt / 2**20
+    print(f"    KV caches at their peak: {most:.1f} MiB, of which the prompts of one batch: {prompt:.1f} MiB")
 
 
 if __name__ == "__main__":

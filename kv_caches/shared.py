@@ -58,6 +58,10 @@ class SharedPrefill(Attachment):
         """Bytes of one sample's full prompt cache, padding of the batch included."""
         return sum(layer.keys[0].nbytes + layer.values[0].nbytes for layer in self._layers)
 
+    def token_bytes(self) -> int:
+        """Bytes of one token in all layers of a cache."""
+        return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in self._layers)
+
     def detach(self) -> None:
         """Restore the model. Safe to call twice."""
         self.release()

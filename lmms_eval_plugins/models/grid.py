@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kv_caches import KVConfig, kernels
+from kv_caches.cache import ROOM
 from kv_caches.shared import SharedPrefill
 from lmms_eval_plugins import decoding
 from lmms_eval_plugins.models.outcome import Outcome, failure
@@ -115,7 +116,8 @@ class GridPass:
     def _most(self, shared: SharedPrefill, retention: float) -> int:
         if self.most_rows is not None:
             return self.most_rows
-        row = shared.prompt_bytes() * retention
+        generated = -(-self.plan.arguments["max_new_tokens"] // ROOM) * ROOM
+        row = shared.prompt_bytes() * retention + shared.token_bytes() * generated
         return max(1, min(_MOST_ROWS, int(_PART_OF_FREE_MEMORY * _free_bytes(self.model.device) / max(row, 1))))
 
     def _decoded(
