@@ -20,11 +20,22 @@ class Decoding:
         arguments: for `model.generate`.
         until: strings that end an answer.
         eos: ids that end an answer.
+        context: most tokens of a prompt with its answer, or None.
     """
 
     arguments: dict[str, Any]
     until: tuple[str, ...]
     eos: frozenset[int]
+    context: int | None = None
+
+    def room(self, prompt_tokens: int) -> int:
+        """New tokens that a prompt of this length may get."""
+        limit = self.arguments["max_new_tokens"]
+        return limit if self.context is None else min(limit, self.context - prompt_tokens)
+
+    def rooms(self, attention_mask: torch.Tensor) -> list[int]:
+        """`room` of every prompt of a batch; mask is (B, N)."""
+        return [self.room(tokens) for tokens in attention_mask.sum(dim=1).tolist()]
 
     def criteria(self, tokenizer: Any, prompt_length: int) -> StoppingCriteriaList:
         """Stops a row at a stop string; beams are ranked by `generate` itself and only cut afterwards."""
@@ -33,13 +44,21 @@ class Decoding:
         return StoppingCriteriaList([_Until(tokenizer, self.until, prompt_length)])
 
 
-def plan(gen_kwargs: dict[str, Any], default_limit: int, cap: int | None, eos: frozenset[int], pad: int) -> Decoding:
+def plan(
+    gen_kwargs: dict[str, Any],
+    default_limit: int,
+    cap: int | None,
+    eos: frozenset[int],
+    pad: int,
+    context: int | None = None,
+) -> Decoding:
     """Reads a task's generation arguments.
 
     Args:
         gen_kwargs: as the task gives them; not changed.
         default_limit: new tokens if the task names no limit.
         cap: `MAX_GENERATED_TOKENS`; the smaller limit counts.
+        context: see `Decoding`.
     """
     limit = int(gen_kwargs.get("max_new_tokens") or default_limit)
     temperature = float(gen_kwargs.get("temperature") or 0)
@@ -53,7 +72,7 @@ def plan(gen_kwargs: dict[str, Any], default_limit: int, cap: int | None, eos: f
         "eos_token_id": sorted(eos),
         "pad_token_id": pad,
     }
-    return Decoding(arguments, _until(gen_kwargs), eos)
+    return Decoding(arguments, _until(gen_kwargs), eos, context)
 
 
 def _until(gen_kwargs: dict[str, Any]) -> tuple[str, ...]:
@@ -72,7 +91,12 @@ def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Answer:
-    """One decoded answer; `tokens` counts neither padding nor the end token, `generated` counts the end token too."""
+    """One decoded answer.
+
+    Attributes:
+        tokens: without padding and end token. generated: with the end token.
+        stop_reason: eos, until, length (the limit on new tokens) or context (prompt and answer fill the model's).
+    """
 
     text: str
     tokens: int
@@ -80,12 +104,14 @@ class Answer:
     stop_reason: str
 
 
-def read_answer(row: list[int], decoding: Decoding, tokenizer: Any) -> Answer:
-    """Cuts a generated row at its end token or stop string.
+def read_answer(row: list[int], decoding: Decoding, tokenizer: Any, room: int) -> Answer:
+    """Cuts a generated row at its end token, at its stop string, or where its room ends.
 
     Args:
         row: new token ids, possibly followed by padding.
+        room: most new tokens of this row; others of its batch may have had more.
     """
+    row = row[:room]
     ended = next((i for i, token in enumerate(row) if token in decoding.eos), None)
     ids = row if ended is None else row[:ended]
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -94,7 +120,8 @@ def read_answer(row: list[int], decoding: Decoding, tokenizer: Any) -> Answer:
         ids = _without_padding(ids, decoding.arguments["pad_token_id"])
         return Answer(text[:cut], len(ids), len(ids), "until")
     generated = len(ids) + (ended is not None)
-    return Answer(text, len(ids), generated, "length" if ended is None else "eos")
+    full = "length" if room == decoding.arguments["max_new_tokens"] else "context"
+    return Answer(text, len(ids), generated, full if ended is None else "eos")
 
 
 def _without_padding(ids: list[int], pad: int) -> list[int]:

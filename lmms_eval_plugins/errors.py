@@ -36,6 +36,10 @@ class SamplesFailed(RunStopped):
     """A run is over and some of its samples have no answer. All processes raise it together."""
 
 
+class PromptError(ValueError):
+    """A prompt that cannot be answered; its sample fails."""
+
+
 @contextmanager
 def stop_on_config_error() -> Iterator[None]:
     """Turns a setting that is wrong, or a model that cannot be evicted from, into `RunStopped`."""

@@ -15,7 +15,7 @@ from transformers import BatchFeature
 
 from kv_caches import KVConfig
 from lmms_eval_plugins import decoding, limits, records, session
-from lmms_eval_plugins.errors import SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
 from lmms_eval_plugins.models.loading import LoadedOnDemand
@@ -130,11 +130,27 @@ class EvictionWrapper(LoadedOnDemand, lmms):
     def plan(self, request: Request) -> decoding.Decoding:
         """How a request and those batched with it are decoded."""
         cap = self.settings.max_new_tokens
-        return decoding.plan(request.gen_kwargs, self.default_limit, cap, self._eos, self.pad_token_id)
+        return decoding.plan(request.gen_kwargs, self.default_limit, cap, self._eos, self.pad_token_id, self._context)
+
+    @property
+    def _context(self) -> int | None:
+        """Most tokens of a prompt with its answer; stock behaviour knows no limit."""
+        text = self.settings.hf_config.get_text_config(decoder=True)
+        return getattr(text, "max_position_embeddings", None) if self.settings.kv else None
 
     def inputs(self, requests: list[Request]) -> BatchFeature:
-        """`build_inputs` where the model is, in its precision."""
-        return self.build_inputs(requests).to(self.device, self._model.dtype)
+        """`build_inputs` where the model is, in its precision.
+
+        Raises:
+            PromptError: one that asks nothing, or leaves no room for an answer.
+        """
+        if self.settings.kv is not None and any(one.asks_nothing(self.document(one)) for one in requests):
+            raise PromptError("the prompt is empty: neither text nor a picture")
+        batch = self.build_inputs(requests)
+        longest = int(batch["attention_mask"].sum(dim=1).max())
+        if self._context is not None and longest >= self._context:
+            raise PromptError(f"the prompt has {longest} tokens, but the model's context is {self._context}")
+        return batch.to(self.device, self._model.dtype)
 
     def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
         """Answers in the order of the requests, from the store, after what it lacks was computed.

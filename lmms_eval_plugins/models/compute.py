@@ -120,18 +120,18 @@ class Computation:
         host = self.host
         inputs = host.inputs([item.request for item in items])
         length = inputs["input_ids"].shape[1]
-        started = time.perf_counter()
+        rooms, started = plan.rooms(inputs["attention_mask"]), time.perf_counter()
         with attach(host.model, config) if config else nullcontext() as attachment, torch.inference_mode():
             output = host.model.generate(
                 **inputs,
-                **plan.arguments,
+                **plan.arguments | {"max_new_tokens": max(rooms)},
                 use_cache=host.settings.options["use_cache"],
                 stopping_criteria=plan.criteria(host.tokenizer, length),
             )
             evictions = _evictions(attachment, len(items))
         rows = output[:, length:].tolist()
         seconds = (time.perf_counter() - started) / len(items)
-        answers = [decoding.read_answer(row, plan, host.tokenizer) for row in rows]
+        answers = [decoding.read_answer(row, plan, host.tokenizer, room) for row, room in zip(rows, rooms, strict=True)]
         return [
             Outcome(answer=answer, seconds=seconds, eviction=eviction)
             for answer, eviction in zip(answers, evictions, strict=True)

@@ -83,18 +83,19 @@ class GridPass:
             started = time.perf_counter()
             batch = inputs()
             first = self.model.generate(**batch, **self.plan.arguments | {"max_new_tokens": 1})
-            prompt = _Prompt(first, batch["attention_mask"], self._finished(first, batch["input_ids"].shape[1]))
+            rooms = self.plan.rooms(batch["attention_mask"])
+            finished = self._finished(first, batch["input_ids"].shape[1], rooms)
+            prompt = _Prompt(first, batch["attention_mask"], rooms, finished)
             spent = self._count("prefill", started)
             shares = [spent / max(1, sum(map(len, wanted)))] * len(wanted)
             for rows in self._groups(shared, wanted):
                 yield from self._decoded(shared, prompt, rows, shares)
 
-    def _finished(self, sequences: Tensor, length: int) -> list[bool]:
+    def _finished(self, sequences: Tensor, length: int, rooms: list[int]) -> list[bool]:
         """Samples whose answer ends with its first token, in every configuration."""
-        if self.plan.arguments["max_new_tokens"] == 1:
-            return [True] * len(sequences)
         stopped = self.plan.criteria(self.tokenizer, length)(sequences, None)  # type: ignore[arg-type]
-        return [bool(stop) or int(row[-1]) in self.plan.eos for stop, row in zip(stopped, sequences, strict=True)]
+        ended = [bool(stop) or int(row[-1]) in self.plan.eos for stop, row in zip(stopped, sequences, strict=True)]
+        return [room == 1 or end for room, end in zip(rooms, ended, strict=True)]
 
     def _groups(self, shared: SharedPrefill, wanted: Sequence[Sequence[KVConfig]]) -> Iterator[list[Row]]:
         """Rows of similar budgets, the largest first, as many as fit."""
@@ -159,7 +160,7 @@ class GridPass:
         seconds = (time.perf_counter() - started) / len(rows)
         return {
             row: Outcome(
-                answer=decoding.read_answer(tokens[row], self.plan, self.tokenizer),
+                answer=decoding.read_answer(tokens[row], self.plan, self.tokenizer, prompt.rooms[row[0]]),
                 seconds=seconds + shares[row[0]],
                 shared=True,
                 eviction=proofs[row],
@@ -169,10 +170,11 @@ class GridPass:
 
     def _continue(self, prompt: _Prompt, cache: Any, rows: list[Row]) -> list[list[int]]:
         started, length = time.perf_counter(), prompt.mask.shape[1]
+        limit = max(prompt.rooms[sample] for sample, _ in rows) - 1
         output = self.model.generate(
             **SharedPrefill.continuation(prompt.sequences, prompt.mask, rows),
             **{kernels.cache_argument(self.model): cache},
-            **self.plan.arguments | {"max_new_tokens": self.plan.arguments["max_new_tokens"] - 1},
+            **self.plan.arguments | {"max_new_tokens": limit},
             stopping_criteria=self.plan.criteria(self.tokenizer, length),
         )
         self._count("decode", started)
@@ -188,10 +190,11 @@ class GridPass:
 
 @dataclass
 class _Prompt:
-    """A prefilled batch: (B, N + 1) prompt and first token, (B, N) mask, and which samples are done."""
+    """A prefilled batch: (B, N + 1) prompt and first token, (B, N) mask, most new tokens, whose answer has ended."""
 
     sequences: Tensor
     mask: Tensor
+    rooms: list[int]
     finished: list[bool]
 
 

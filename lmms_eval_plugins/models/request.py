@@ -45,11 +45,28 @@ class Request:
         """Equal for requests that may share a batch."""
         return json.dumps(self.gen_kwargs, sort_keys=True, default=str)
 
+    def asks_nothing(self, document: dict[str, Any]) -> bool:
+        """Neither text nor picture; a picture alone is a prompt."""
+        if self.context.strip():
+            return False
+        found = self.ask(document) or []
+        if not (found and isinstance(found[0], dict) and "role" in found[0]):
+            return not found
+        contents = [message["content"] for message in found]
+        parts = [part for parts in contents for part in ([parts] if isinstance(parts, str) else parts)]
+        return not any(_says_something(part) for part in parts)
+
     def leave_out(self) -> None:
         """Takes the sample out of its task, so that no metric sees it."""
         task = getattr(self.ask, "__self__", None)
         if task is not None and task.instances is not None:
             task.instances[:] = [kept for kept in task.instances if kept is not self.instance]
+
+
+def _says_something(part: str | dict[str, Any]) -> bool:
+    if isinstance(part, str):
+        return bool(part.strip())
+    return part["type"] != "text" or bool(part["text"].strip())
 
 
 def batches(requests: list[Request], size: int) -> list[list[Request]]:
