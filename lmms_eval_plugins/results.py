@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from lmms_eval_plugins import records, session, store
+from lmms_eval_plugins.judge import exact, prompt, scoring
 from lmms_eval_plugins.settings import RunSettings
 
 SCHEMA = 1
 _RESAMPLES, _SEED, _CHUNK = 10_000, 0, 250
+_UNJUDGED = "unjudged"
 Samples = list[dict[str, Any]]
 
 
 def task_result(
     run: RunSettings, label: str, processes: int, results: dict[str, Any], task: str, samples: Samples, since: float
 ) -> dict[str, Any]:
-    """The content of `result.<task>.json`, but for the comparison.
+    """The content of `result.<task>.json`, but for what `scored` adds.
 
     Args:
         results: as lmms-eval returned them. samples: lmms-eval's own of this task. since: when the run started.
@@ -45,6 +47,7 @@ def task_result(
             "failed": len(failed),
             "single_token_answers": sum(r["answer_tokens"] <= 1 for r in done),
         },
+        "max_new_tokens": _limit(results, task, run.max_new_tokens),
         "retention": {"nominal": run.kv.retention if run.kv else 1.0}
         | _spread([p["retention_achieved"] for p in proofs]),
         "means": {
@@ -57,15 +60,45 @@ def task_result(
     }
 
 
+def scored(content: dict[str, Any], samples: Samples, full: Samples | None) -> dict[str, Any]:
+    """A result with its comparison to the full cache and, where answers are judged, score and counts of those judged.
+
+    Args:
+        content: with `metrics` and `counts`; not changed.
+    """
+    entries = [sample[scoring.METRIC] for sample in samples if isinstance(sample.get(scoring.METRIC), dict)]
+    if entries:
+        scores = [entry["score"] for entry in entries if "score" in entry]
+        error = float(np.std(scores, ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else "N/A"
+        mine = {"": scoring.aggregate(entries), "_stderr": error, "_stderr_clt": error}
+        new = {f"{scoring.METRIC}{ending}": value for ending, value in mine.items()}
+        metrics = {key: new.get(key.split(",")[0], value) for key, value in content["metrics"].items()}
+        counts = content["counts"] | scoring.counts(entries)
+        content = content | {"metrics": metrics, "counts": counts, "judge": judge_of(entries)}
+    return content | {"difference_to_full": compare(content["metrics"], samples, full)}
+
+
+def judge_of(entries: Samples) -> dict[str, Any]:
+    """Who judged: `kind`, the model as its server names it, and the version of the question or of the offline rule."""
+    kind = entries[0]["judge"]
+    models = sorted({str(entry["verdict"]["model"]) for entry in entries if entry.get("verdict")})
+    version = {"api": prompt.VERSION, "exact": exact.VERSION}.get(kind)
+    return {"kind": kind, "model": ", ".join(models) or None, "prompt_version": version}
+
+
 def compare(metrics: dict[str, Any], samples: Samples, full: Samples | None) -> dict[str, Any] | str:
-    """Paired difference to the full cache over the samples that both have, by metric; or why there is none."""
+    """Paired difference to the full cache over the samples that both have, by metric; or why there is none.
+
+    Answers that are unjudged on either side are left out.
+    """
     if full is None:
         return "the full cache has no scores"
     reference = {sample["doc_id"]: sample for sample in full}
     both = [(sample, reference[sample["doc_id"]]) for sample in samples if sample["doc_id"] in reference]
     found = {}
     for name in dict.fromkeys(key.split(",")[0] for key in metrics if "," in key and "_stderr" not in key):
-        pairs = [(mine.get(name), other.get(name)) for mine, other in both]
+        pairs = [(_score(mine, name), _score(other, name)) for mine, other in both]
+        pairs = [pair for pair in pairs if _UNJUDGED not in pair]
         if pairs and all(isinstance(score, int | float) for pair in pairs for score in pair):
             found[name] = paired_difference([float(a) - float(b) for a, b in pairs])
     return found or "no metric is a number per sample"
@@ -91,6 +124,17 @@ def git_commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _score(sample: dict[str, Any], metric: str) -> Any:
+    value = sample.get(metric)
+    return value.get("score", _UNJUDGED) if metric == scoring.METRIC and isinstance(value, dict) else value
+
+
+def _limit(results: dict[str, Any], task: str, cap: int | None) -> int | None:
+    """New tokens that an answer may have: the smaller one of the task's limit and `MAX_GENERATED_TOKENS`."""
+    given = (results.get("configs", {}).get(task, {}).get("generation_kwargs") or {}).get("max_new_tokens")
+    return min((limit for limit in (given, cap) if isinstance(limit, int)), default=None)
 
 
 def _mean(values: Sequence[float]) -> float | None:

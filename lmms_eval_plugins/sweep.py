@@ -165,7 +165,7 @@ class _Sweep:
         lines = []
         for task, mine in samples.items():
             content = files.task_result(run, label(run.kv), self.processes, results, task, mine, since)
-            content["difference_to_full"] = files.compare(content["metrics"], mine, self.full.get(task))
+            content = files.scored(content, mine, self.full.get(task))
             with stop_if_not_written(folder):
                 records.write_json(folder / f"result.{task}.json", content)
             lines.append(f"{task} {_in_words(content)}")
@@ -235,7 +235,15 @@ def _in_words(content: dict[str, Any]) -> str:
         if content["label"] != "full" and isinstance(against, dict) and name in against:
             text += " ({mean:+.3g} to full, 95 % {low:+.3g} to {high:+.3g})".format(**against[name])
         shown.append(text)
-    return ", ".join(shown)
+    return ", ".join([*shown, *_judging(content)])
+
+
+def _judging(content: dict[str, Any]) -> list[str]:
+    if "judge" not in content:
+        return []
+    judged, unjudged = (content["counts"][name] for name in ("judged", "unjudged"))
+    offline = " offline (not comparable to a judge model)" if content["judge"]["kind"] == "exact" else ""
+    return [f"{judged} of {judged + unjudged} judged{offline}"]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def process_results(doc: dict[str, Any], results: Sequence[str]) -> dict[str, di
     """The sample's entry for lmms-eval: everything a judge needs, and `score` (100 or 0) if it is judged.
 
     Args:
-        doc: with `question` and `answer`; and if it has them `answers` (more that are accepted), `video_id`, `capability`.
+        doc: with `question` and `answer`; if it has them, more `answers` that are accepted, `video_id`, `capability`.
         results: the answer.
     """
     entry = {name: doc[name] for name in _FIELDS if doc.get(name) is not None}

@@ -56,9 +56,9 @@ def key_of(entry: dict[str, Any], judge: JudgeSettings) -> str:
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def find(entry: dict[str, Any], judge: JudgeSettings, base: Path | None = None) -> dict[str, Any] | None:
+def find(entry: dict[str, Any], judge: JudgeSettings) -> dict[str, Any] | None:
     """What an entry shows of its verdict."""
-    verdict = _read((base or records.base_dir()) / FOLDER).find(key_of(entry, judge))
+    verdict = _read(records.base_dir() / FOLDER).find(key_of(entry, judge))
     return verdict and {name: verdict.get(name) for name in _SHOWN}
 
 
