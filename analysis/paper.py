@@ -36,11 +36,16 @@ def paper_numbers(folder: Path = FOLDER) -> pd.DataFrame:
     return table.assign(**{name: pd.to_numeric(table[name]) for name in ("retention", "value")})
 
 
+def names(table: pd.DataFrame) -> pd.Series:
+    """Configurations as `analysis` names them: `ablation (uniform-self)`; "" where the sources do not say which."""
+    return table["method"].where(table["variant"] == "", table["method"] + " (" + table["variant"] + ")")
+
+
 def in_words(row: pd.Series) -> str:
     """A number as the paper gives it: `14.3`, `99.2 % of full`, `drop < 0.5 %`."""
     if row["metric"] == "share of full":
         relation = "" if row["relation"] == "=" else f"{row['relation']} "
         return f"{relation}{row['value']:g} % of full"
     if row["status"] == "reported":
-        return f"{row['value']:g}"
+        return f"{row['value']:.1f}"
     return f"{row['metric']} {row['relation']} {row['value']:g} {row['unit']}"

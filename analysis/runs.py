@@ -1,125 +1,177 @@
-"""Result folders -> one tidy table: a row per task and configuration."""
+"""Result folders -> one tidy table: a row per task and configuration, and why the others are missing."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from .errors import ResultsError
+from .names import configuration_name
+from .records import configuration, states
+from .results import read_result, read_single_run
 
-class ResultsError(ValueError):
-    """A results folder cannot be read as it stands; the message names the file and says what to do."""
+__all__ = ["Results", "ResultsError", "load"]
+_MOST = 2  # CIDEr, which counts as a share, goes above 1
+_IN_PERCENT = "videott_"  # metrics that come in % themselves
+_SAME = (
+    "checkpoint",
+    "wrapper",
+    "dtype",
+    "image_max_tokens",
+    "vision_aspect_ratio",
+    "max_new_tokens",
+    "judge",
+    "samples",
+)
+"""What must be equal to the full cache's for a share of it to mean anything."""
+_NOT_RUNS = re.compile(r"records|images|prompts|v\d+-[0-9a-f]{16}")
 
 
-def load_runs(folder: Path) -> pd.DataFrame:
-    """Read every run below ``folder``: one sub-folder each, as the scripts lay them out.
+@dataclass
+class Results:
+    """What a folder holds.
+
+    Attributes:
+        scores: a row per task and configuration that has a score; see `load`.
+        absent: (model, name, retention, task) -> why there is no score, for what was tried.
+        refused: one line per file that was left out, with --allow-failures.
+    """
+
+    scores: pd.DataFrame
+    absent: dict[tuple[str, str, float, str], str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def grid(self) -> pd.DataFrame:
+        """Every (model, method, name, retention, task) that was tried, scored or not; as `scores` is sorted."""
+        columns = ["model", "method", "name", "retention", "task"]
+        tried = [(key[0], key[1].split(" (")[0], *key[1:]) for key in self.absent]
+        both = pd.concat([self.scores[columns], pd.DataFrame(tried, columns=columns)], ignore_index=True)
+        return both.drop_duplicates(ignore_index=True)
+
+    def why_missing(self, model: str, name: str, retention: float, task: str) -> str:
+        """The reason in a word or two."""
+        return self.absent.get((model, name, retention, task), "not run")
+
+
+def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unjudged: bool = False) -> Results:
+    """Read every run below the folders.
 
     Returns:
-        Columns run, method, variant, decode, name (the three in one), retention, task, metric, score, stderr, samples,
-        failed, achieved (mean share of prompt entries kept), kv_bytes (mean bytes kept per sample), answer_tokens
-        (mean); sorted by method, name and falling retention.
+        Scores with the columns run, path, fingerprint, model, method, variant, decode, name (the three in one),
+        retention, task, metric, score, stderr, scale (100 for a score that is a share), samples, failed, judged,
+        unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries kept), kv_bytes and
+        kv_bytes_full (means per sample), difference, low and high (paired difference to the full cache, 95 %), full and
+        share (the full cache's score, and this one's part of it; NaN if it ran with other settings: ``mismatch``).
 
     Raises:
-        ResultsError: nothing to read, or a run without scores or records.
+        ResultsError: nothing to read, or a file that is refused: of an unknown version, of another fingerprint than
+            the rest of its folder, with failed samples (all allowed by ``allow_failures``), or with answers that were
+            not judged (``allow_unjudged``).
     """
-    runs = [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != "records"]
-    rows = [row for run in runs for row in _read_run(run)]
+    folders = [folders] if isinstance(folders, Path) else list(folders)
+    results = Results(pd.DataFrame())
+    rows = [row for run in _run_folders(folders) for row in _of_run(run, results, allow_failures, allow_unjudged)]
     if not rows:
-        raise ResultsError(f"{folder}: no finished run in here; bash scripts/quickstart.sh makes some")
-    table = pd.DataFrame(rows)
-    table["name"] = [_name(*parts) for parts in zip(table["method"], table["variant"], table["decode"])]
-    return table.sort_values(["method", "name", "retention", "task"], ascending=[True, True, False, True])
+        left_out = f": {results.refused[0]}" if results.refused else "; bash scripts/quickstart.sh makes some"
+        raise ResultsError(f"{folders[0]}: no finished run in here{left_out}")
+    results.scores = _compared(pd.DataFrame(rows))
+    _find_unfinished(folders, results)
+    return results
 
 
-def _name(method: str, variant: str, decode: str) -> str:
-    """What tells a configuration from others at the same budget: `tgv_kv (official, evict)`."""
-    parts = [variant] * (variant != "paper") + [decode] * (decode != "append")
-    return f"{method} ({', '.join(parts)})" if parts else method
+def _run_folders(folders: Iterable[Path]) -> Iterator[Path]:
+    """Folders that hold result files, or what lmms-eval wrote for one configuration."""
+    for folder in folders:
+        for path, below, files in os.walk(folder):
+            below[:] = sorted(name for name in below if not _NOT_RUNS.fullmatch(name))
+            here = Path(path)
+            is_sweep = any(name.startswith("result.") and name.endswith(".json") for name in files)
+            if is_sweep or next(here.glob("*/*_results.json"), None):
+                below.clear()
+                yield here
 
 
-def _read_run(run: Path) -> list[dict[str, Any]]:
-    """One row per task; from the result files of a sweep if there are any, else from lmms-eval's and the records."""
-    files = sorted(run.glob("result.*.json"))
-    return [_read_result(run, path) for path in files] if files else _read_single_run(run)
+def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: bool) -> list[dict[str, Any]]:
+    """A run's rows; what is refused raises, or is noted if that is allowed."""
+    files, rows = sorted(run.glob("result.*.json")), []
+    for path in files:
+        try:
+            rows.append(read_result(path))
+        except ResultsError as error:
+            _refuse(str(error), results, allow_failures)
+    rows = rows if files else read_single_run(run)
+    newest = max(rows, key=lambda row: row["date"], default=None)
+    kept = []
+    for row in rows:
+        if newest is not None and row["fingerprint"] != newest["fingerprint"]:
+            reason = f"fingerprint {row['fingerprint']} is not that of {newest['path']}, {newest['fingerprint']}"
+            _refuse(f"{row['path']}: {reason}; run again", results, allow_failures)
+            results.absent[_cell(row)] = "other fingerprint"
+            continue
+        if row["failed"]:
+            _refuse(f"{row['path']}: {row['failed']} samples failed; run again", results, allow_failures)
+        if row["unjudged"] and not allow_unjudged:
+            unjudged = f"{row['unjudged']} answers were not judged; run again with a judge"
+            raise ResultsError(f"{row['path']}: {unjudged}, or pass --allow-unjudged")
+        if pd.isna(row["score"]):
+            results.absent[_cell(row)] = f"unjudged {row['unjudged']}" if row["unjudged"] else "no score"
+            continue
+        kept.append(row)
+    return kept
 
 
-def _read_result(run: Path, path: Path) -> dict[str, Any]:
-    result = json.loads(path.read_text(encoding="utf-8"))
-    metric, score, stderr = _metric(result["metrics"])
-    means, counts = result["means"], result["counts"]
-    known = {key: result["config"][key] for key in ("method", "variant", "decode", "retention")}
-    return {
-        "run": run.name,
-        **known,
-        "task": result["task"],
-        "metric": metric,
-        "score": score,
-        "stderr": stderr,
-        "samples": counts["samples"],
-        "failed": counts["failed"],
-        "answer_tokens": means["answer_tokens"],
-        "achieved": result["retention"]["mean"],
-        "kv_bytes": means["kv_bytes_kept"],
-    }
+def _refuse(line: str, results: Results, allowed: bool) -> None:
+    if not allowed:
+        raise ResultsError(f"{line}, or pass --allow-failures")
+    results.refused.append(line)
 
 
-def _read_single_run(run: Path) -> list[dict[str, Any]]:
-    scores = sorted(run.rglob("*_results.json"), key=lambda path: path.stat().st_mtime)
-    if not scores:
-        raise ResultsError(f"{run}: no result file; run it again")
-    content = json.loads(scores[-1].read_text())
-    found = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
-    folders = [base / found[1] for base in (run, run.parent / "records") if found and (base / found[1]).is_dir()]
-    if not folders:
-        raise ResultsError(f"{scores[-1]}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
-    config = json.loads((folders[0] / "config.json").read_text())
-    records, results = _records(folders[0]), content["results"]
-    kv = config["config"] or {"method": "stock", "variant": "paper", "decode": "append", "retention": 1.0}
-    base = {"run": run.name} | {key: kv[key] for key in ("method", "variant", "decode", "retention")}
-    rows = []
-    for task, group in records.groupby("task"):
-        if task not in results:
-            raise ResultsError(f"{scores[-1]}: no score of {task}, though it has records")
-        metric, score, stderr = _metric(results[task])
-        done = group[group["status"] == "ok"]
-        rows.append(
-            base
-            | {"task": task, "metric": metric, "score": score, "stderr": stderr, "samples": len(group)}
-            | {"failed": len(group) - len(done), "answer_tokens": done["answer_tokens"].mean()}
-            | _eviction_means(done)
-        )
-    return rows
+def _cell(row: dict[str, Any]) -> tuple[str, str, float, str]:
+    name = configuration_name(row["method"], row["variant"], row["decode"])
+    return row["model"], name, row["retention"], row["task"]
 
 
-def _records(folder: Path) -> pd.DataFrame:
-    """All per-sample records of a run, the newest of each sample; a line torn by a crash is dropped."""
-    records = []
-    for path in sorted(folder.glob("records.rank*.jsonl")):
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            with suppress(ValueError):
-                records.append(json.loads(line))
-    records.sort(key=lambda record: record.get("time", 0))
-    if not records:
-        raise ResultsError(f"{folder}: no per-sample records")
-    return pd.DataFrame(records).drop_duplicates(["task", "doc_id"], keep="last")
+def _compared(table: pd.DataFrame) -> pd.DataFrame:
+    """Names, scales, and every score beside the full cache's."""
+    table["name"] = [configuration_name(*row) for row in zip(table["method"], table["variant"], table["decode"])]
+    highest = table.groupby(["model", "task"])["score"].transform("max")
+    is_share = highest.le(_MOST) & ~table["metric"].str.startswith(_IN_PERCENT)
+    table["scale"] = is_share.map({True: 100, False: 1})
+    full = table[table["method"] == "full"].drop_duplicates(["model", "task"], keep="last")
+    beside = table[["model", "task"]].merge(full, how="left", on=["model", "task"])
+    known = beside["score"].notna().to_numpy()
+    differs = pd.DataFrame(
+        {name: (table[name].to_numpy() != beside[name].to_numpy()) & known for name in _SAME},
+        index=table.index,
+    )
+    table["mismatch"] = [", ".join(name for name in _SAME if row[name]) for _, row in differs.iterrows()]
+    table["full"] = beside["score"].to_numpy()
+    comparable = (table["mismatch"] == "") & (table["full"] > 0)
+    table["share"] = (table["score"] / table["full"]).where(comparable)
+    order = ["model", "method", "name", "retention", "task"]
+    return table.sort_values(order, ascending=[True, True, True, False, True], ignore_index=True)
 
 
-def _metric(result: dict[str, Any]) -> tuple[str, float, float]:
-    """Name, value and standard error of the first metric lmms-eval reports for a task."""
-    names = [
-        key for key, value in result.items() if "," in key and "_stderr" not in key and isinstance(value, float | int)
-    ]
-    name, filter_name = names[0].split(",")
-    stderr = result.get(f"{name}_stderr,{filter_name}")
-    return name, float(result[names[0]]), float(stderr) if isinstance(stderr, float | int) else float("nan")
-
-
-def _eviction_means(done: pd.DataFrame) -> dict[str, float]:
-    proofs = pd.DataFrame([proof for proof in done["eviction"] if proof])
-    if proofs.empty:
-        return {"achieved": float("nan"), "kv_bytes": float("nan")}
-    return {"achieved": proofs["retention_achieved"].mean(), "kv_bytes": proofs["kv_bytes_kept"].mean()}
+def _find_unfinished(folders: Iterable[Path], results: Results) -> None:
+    """Configurations that have records but no score of a task: how many samples failed, or that it did not end."""
+    scored = results.scores.groupby("fingerprint")["task"].agg(set).to_dict()
+    tasks = set(results.scores["task"])
+    places = {base / "records" for base in folders} | {Path(path).parent / "records" for path in results.scores["run"]}
+    for folder in sorted(path for place in places for path in place.glob("v*-*") if path.is_dir()):
+        if tasks <= scored.get(folder.name, set()):
+            continue
+        found = configuration(folder)
+        kv = found.get("config")
+        for task, counts in (states(folder) if kv else {}).items():
+            if task in scored.get(folder.name, set()):
+                continue
+            row = {**kv, "model": kv["model_type"] or Path(found["model"]).name, "task": task}
+            reason = f"failed {counts['failed']}" if counts.get("failed") else f"unfinished, {counts.get('ok', 0)} done"
+            results.absent.setdefault(_cell(row), reason)

@@ -1,20 +1,24 @@
 """The table of a results folder: every configuration has a row of its own, failures stop it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from analysis.runs import ResultsError, load_runs
+from analysis.runs import ResultsError, load
 from analysis.table import main, score_table
+
+TEMPLATE = Path(__file__).parent / "fixture" / "llava" / "full" / "result.chartqa.json"
 
 
 def write(folder, run, score, failed=0, **config):
     known = {"method": "full", "variant": "paper", "decode": "append", "retention": 1.0} | config
-    content = {
-        "config": known,
+    base = json.loads(TEMPLATE.read_text())
+    content = base | {
+        "config": base["config"] | known,
         "task": "mini_scene",
-        "counts": {"samples": 10, "failed": failed},
-        "means": {"answer_tokens": 4.0, "kv_bytes_kept": 2048 * known["retention"]},
+        "counts": {"samples": 10, "failed": failed, "single_token_answers": 0},
+        "means": base["means"] | {"answer_tokens": 4.0, "kv_bytes_kept": 2048 * known["retention"]},
         "retention": {"mean": known["retention"]},
         "metrics": {"alias": "mini_scene", "exact_match,none": score, "exact_match_stderr,none": 0.01},
     }
@@ -27,7 +31,7 @@ def test_configurations_that_differ_in_decoding_only_have_rows_of_their_own(tmp_
     official = {"method": "tgv_kv", "variant": "official", "retention": 0.1}
     write(tmp_path, "a", 0.4, **official)
     write(tmp_path, "b", 0.2, decode="evict", **official)
-    table = score_table(load_runs(tmp_path)).set_index("method")
+    table = score_table(load(tmp_path).scores).set_index("method")
     assert table["scene"].to_dict() == {
         "full": "80.0 (100 %)",
         "tgv_kv (official)": "40.0 (50 %)",
@@ -45,4 +49,4 @@ def test_a_run_with_failed_samples_is_refused_unless_allowed(tmp_path, capsys):
 
 def test_an_empty_folder_says_what_to_run(tmp_path):
     with pytest.raises(ResultsError, match=r"bash scripts/quickstart\.sh"):
-        load_runs(tmp_path)
+        load(tmp_path)

@@ -1,0 +1,51 @@
+"""Everything a results folder allows, from one reading of it: tables and plots below the folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import pareto, style, tables
+from .errors import ResultsError, told
+from .options import add_folders, loaded
+from .runs import Results
+
+
+def plots(results: Results, folder: Path) -> tuple[list[Path], list[str]]:
+    """Score against everything measured, at page and at column width.
+
+    Returns:
+        What was written, and a line for each plot that could not be made.
+    """
+    written, left_out = [], []
+    for against in pareto.AXES:
+        for width, ending in ((style.README_MM, ""), (style.COLUMN_MM, "-column")):
+            try:
+                written += pareto.draw(results.scores, folder / f"pareto-{against}{ending}", against, width)
+            except ResultsError as error:
+                left_out.append(f"score against {against}: not made, {error}")
+                break
+    return written, left_out
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.artefacts", description=__doc__)
+    add_folders(parser)
+    options = parser.parse_args(arguments)
+
+    def make() -> int:
+        results, folder = loaded(options), options.folders[0]
+        texts, left_out = tables.write(results, folder / "tables")
+        written, not_drawn = plots(results, folder / "plots")
+        print("\n\n".join(texts))
+        print("\n" + "\n".join(left_out + not_drawn))
+        print(f"Tables in {folder / 'tables'}, {len(written)} plot files in {folder / 'plots'}")
+        return 0
+
+    return told(make)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

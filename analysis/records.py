@@ -1,0 +1,74 @@
+"""Per-sample records: the answers of a configuration and the proof of what was evicted for each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .errors import ResultsError
+
+SCHEMAS = (2,)
+
+
+def records_folder(run: Path, fingerprint: str) -> Path | None:
+    """Where a run's records are: beside it, as the scripts lay them out, or in it."""
+    bases = (run, run / "records", run.parent / "records", run.parent)
+    return next((base / fingerprint for base in bases if (base / fingerprint).is_dir()), None)
+
+
+def records_of(folder: Path) -> pd.DataFrame:
+    """All records of a configuration, the newest of each answer; a line torn by a crash is dropped.
+
+    Raises:
+        ResultsError: none, or one of an unknown version or of another configuration.
+    """
+    records = list(_lines(folder))
+    records.sort(key=lambda record: record.get("time", 0))
+    if not records:
+        raise ResultsError(f"{folder}: no per-sample records")
+    table = pd.DataFrame(records)
+    return table.drop_duplicates(["task", "doc_id", "repeat"], keep="last").reset_index(drop=True)
+
+
+def _lines(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("records.rank*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                record = None
+                with suppress(ValueError):
+                    record = json.loads(line)
+                if isinstance(record, dict):
+                    _check(record, path, number, folder.name)
+                    yield record
+
+
+def _check(record: dict[str, Any], path: Path, number: int, fingerprint: str) -> None:
+    if record.get("schema") not in SCHEMAS:
+        raise ResultsError(f"{path}:{number}: record of version {record.get('schema')}, known: {SCHEMAS[-1]}")
+    if record.get("fingerprint") != fingerprint:
+        raise ResultsError(f"{path}:{number}: record of another configuration, {record.get('fingerprint')}")
+
+
+@lru_cache(maxsize=256)
+def states(folder: Path) -> dict[str, dict[str, int]]:
+    """By task: how many answers are there (`ok`) and how many samples failed (`failed`)."""
+    try:
+        table = records_of(folder)
+    except ResultsError:
+        return {}
+    counts = table.groupby(["task", "status"]).size()
+    return {task: counts[task].to_dict() for task in counts.index.levels[0]}
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    """What the records' `config.json` says ran; {} if there is none."""
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,138 @@
+"""One configuration's result files: this project's result.<task>.json, or lmms-eval's own and the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .errors import ResultsError
+from .names import main_metric
+from .records import configuration, records_folder, records_of
+
+SCHEMAS = (1,)
+NAN = float("nan")
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The row of a result file.
+
+    Raises:
+        ResultsError: it is of an unknown version, or not what it should be.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultsError(f"{path} is not readable: {error}; run again") from error
+    version = content.get("schema") if isinstance(content, dict) else None
+    if version not in SCHEMAS:
+        raise ResultsError(f"{path}: version {version!r} of a result file is unknown, known: {SCHEMAS[-1]}")
+    try:
+        return _row(path, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ResultsError(f"{path}: {error} is missing or not as expected; run again") from error
+
+
+def _row(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    metric, score, stderr = _metric(content["metrics"])
+    means, counts = content["means"], content["counts"]
+    difference = content["difference_to_full"]
+    difference = difference.get(metric, {}) if isinstance(difference, dict) else {}
+    return _settings(content) | {
+        "run": str(path.parent),
+        "path": str(path),
+        "task": content["task"],
+        "metric": metric,
+        "score": score,
+        "stderr": stderr,
+        "samples": counts["samples"],
+        "failed": counts["failed"],
+        "judged": counts.get("judged"),
+        "unjudged": counts.get("unjudged") or 0,
+        "single_token": counts["single_token_answers"],
+        "answer_tokens": _number(means["answer_tokens"]),
+        "achieved": _number(content["retention"]["mean"]),
+        "kv_bytes": _number(means["kv_bytes_kept"]),
+        "kv_bytes_full": _number(means["kv_bytes_full"]),
+        "difference": _number(difference.get("mean")),
+        "low": _number(difference.get("low")),
+        "high": _number(difference.get("high")),
+        "judge": _judge(content.get("judge")),
+        "max_new_tokens": content.get("max_new_tokens") or 0,
+        "date": content["lmms_eval_date"] or "",
+    }
+
+
+def _settings(content: dict[str, Any]) -> dict[str, Any]:
+    """What ran, from a result file or a `config.json`."""
+    kv = content["config"] or {"method": "stock", "variant": "paper", "decode": "append", "retention": 1.0}
+    return {
+        "fingerprint": content["fingerprint"],
+        "model": kv.get("model_type") or Path(content["model"]).name,
+        "checkpoint": f"{content['model']}@{content['revision']}",
+        **{name: kv[name] for name in ("method", "variant", "decode", "retention")},
+        "max_new_tokens": kv.get("max_new_tokens") or 0,
+        "wrapper": content["wrapper"],
+        "dtype": content["dtype"],
+        "image_max_tokens": content["image_max_tokens"] or 0,
+        "vision_aspect_ratio": content["vision_aspect_ratio"] or "",
+        "attn_implementation": content["attn_implementation"],
+        "lmms_eval_model": content["lmms_eval_model"],
+        "device": content["device"],
+    }
+
+
+def read_single_run(run: Path) -> list[dict[str, Any]]:
+    """The rows of a plain `-m lmms_eval` call: the newest scores, and the records of the same fingerprint."""
+    scores = sorted(run.rglob("*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
+    if not scores:
+        raise ResultsError(f"{run}: no result file; run it again")
+    content = json.loads(scores[-1].read_text(encoding="utf-8"))
+    found = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
+    folder = records_folder(run, found[1]) if found else None
+    if folder is None:
+        raise ResultsError(f"{scores[-1]}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
+    settings = _settings(configuration(folder))
+    base = settings | {"run": str(run), "path": str(scores[-1]), "date": content.get("date") or scores[-1].name}
+    rows = []
+    for task, group in records_of(folder).groupby("task"):
+        if task not in content["results"]:
+            raise ResultsError(f"{scores[-1]}: no score of {task}, though it has records")
+        metric, score, stderr = _metric(content["results"][task])
+        row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
+        rows.append(
+            row | {"judged": None, "unjudged": 0, "judge": ""} | dict.fromkeys(("difference", "low", "high"), NAN)
+        )
+    return rows
+
+
+def _means(group: pd.DataFrame) -> dict[str, Any]:
+    done = group[group["status"] == "ok"]
+    proofs = pd.DataFrame([proof for proof in done["eviction"] if proof])
+    columns = {"achieved": "retention_achieved", "kv_bytes": "kv_bytes_kept", "kv_bytes_full": "kv_bytes_full"}
+    return {
+        "samples": len(group),
+        "failed": len(group) - len(done),
+        "single_token": int((done["answer_tokens"] <= 1).sum()),
+        "answer_tokens": done["answer_tokens"].mean(),
+        **{name: NAN if proofs.empty else proofs[column].mean() for name, column in columns.items()},
+    }
+
+
+def _judge(judge: dict[str, Any] | None) -> str:
+    return "" if judge is None else "/".join(str(judge[key]) for key in ("kind", "model", "prompt_version"))
+
+
+def _metric(metrics: dict[str, Any]) -> tuple[str, float, float]:
+    """Name, value and standard error of a task's main metric; NaN where lmms-eval gives none."""
+    names = [key for key in metrics if "," in key and "_stderr" not in key]
+    key = main_metric([key.split(",")[0] for key in names])
+    full = next(name for name in names if name.split(",")[0] == key)
+    return key, _number(metrics[full]), _number(metrics.get(full.replace(",", "_stderr,")))
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else NAN
