@@ -1,17 +1,20 @@
 """One prefill answers a whole sweep, with the answers each configuration gives alone."""
 
+import json
+
 import pytest
 import torch
 
+from kv_caches import registry
 from kv_caches.cache import EvictingLayer
 from lmms_eval_plugins.models.grid import GridPass
 from lmms_eval_plugins.sweeps import load_sweep
 from tiny_vlm import MODEL_DIR
 
-from . import grid, toy
+from . import grid, own_pass, toy
 
 SAME = ("status", "answer", "answer_tokens", "generated_tokens", "stop_reason", "prompt_hash", "fingerprint", "wrapper")
-SAME_PROOF = ("kept_text", "kept_vision", "prompt_tokens", "retention_achieved", "official_broke")
+SAME_PROOF = ("kept_text", "kept_vision", "prompt_tokens", "retention_achieved", "official_broke", "cache_entries")
 SMALL = "retention: [0.1]\nmethods: [full, tgv_kv, {method: snapkv, retention: 0.3}]\n"
 
 
@@ -97,27 +100,50 @@ def test_answers_that_end_early_end_alike(gen_kwargs, llava, sweep, environment,
     assert_equal(shared, alone)
 
 
-def test_every_prompt_is_prefilled_once(llava, sweep, environment, monkeypatch):
+@pytest.fixture
+def prefills(llava, monkeypatch):
+    """How many prompts were read so far."""
     lengths, update = [], EvictingLayer.update
 
     def counted(layer, keys, values, *args, **kwargs):
-        lengths.append(keys.shape[2])
+        lengths.append((keys.shape[2], keys.shape[0]))
         return update(layer, keys, values, *args, **kwargs)
 
     monkeypatch.setattr(EvictingLayer, "update", counted)
-    monkeypatch.setenv("KV_SWEEP", str(sweep))
-    model = grid.wrapper(llava, environment, batch=1)
-    grid.ask(model, toy.documents())
-    layers = model.model.config.get_text_config().num_hidden_layers
-    assert sum(length > 1 for length in lengths) == len(toy.documents()) * layers
+    layers = json.loads((llava / "config.json").read_text())["text_config"]["num_hidden_layers"]
+    return lambda: sum(rows for length, rows in lengths if length > 1) / layers
 
 
-def test_sampling_does_not_share_and_says_so(llava, sweep, environment, monkeypatch, capsys):
-    sweep.write_text(SMALL)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_prompt_is_prefilled_once(batch, llava, sweep, environment, monkeypatch, prefills):
+    answers = together(llava, sweep, environment, toy.documents(), monkeypatch, batch=batch)
+    assert len(answers) == grid.CONFIGURATIONS
+    assert prefills() == len(toy.documents())
+
+
+def test_a_method_that_needs_its_own_pass_gets_one(llava, sweep, environment, monkeypatch, prefills):
+    monkeypatch.setitem(registry._BUILT_IN, "own_pass", own_pass.__name__)
+    sweep.write_text("retention: [0.5, 0.1]\nmethods: [full, tgv_kv, own_pass]\n")
     docs = toy.documents()
-    answers = together(llava, sweep, environment, docs, monkeypatch, temperature=0.7, do_sample=True)
+    shared = together(llava, sweep, environment / "shared", docs, monkeypatch)
+    assert prefills() == 3 * len(docs)  # one for the full cache and TGV-KV, and one for each budget of the other
+    timing = {name[0]: {record["timing"] for record in samples.values()} for name, samples in shared.items()}
+    assert timing == {"full": {"shared"}, "tgv_kv": {"shared"}, "own_pass": {"own"}}
+    assert_equal(shared, separately(llava, sweep, environment / "alone", docs, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("gen_kwargs", "reason"),
+    [({"temperature": 0.7, "do_sample": True}, "do_sample=True"), ({"num_beams": 2}, "num_beams=2")],
+)
+def test_what_is_not_greedy_does_not_share_and_says_so(
+    gen_kwargs, reason, llava, sweep, environment, monkeypatch, capsys
+):
+    sweep.write_text(SMALL)
+    answers = together(llava, sweep, environment, toy.documents(), monkeypatch, **gen_kwargs)
+    assert len(answers) == 3
     assert {record["timing"] for samples in answers.values() for record in samples.values()} == {"own"}
-    assert capsys.readouterr().out.count("do_sample=True: this cannot share a prefill") == 1
+    assert capsys.readouterr().out.count(f"{reason}: this cannot share a prefill") == 1
 
 
 def test_a_repetition_penalty_sees_the_same_history(llava, sweep, environment, monkeypatch):
