@@ -39,6 +39,7 @@ class EvictingLayer(DynamicLayer):
         self.rules: list[Any] | None = None
         self._chosen: Tensor | None = None  # (B, P, K) positions of the first K slots; tokens in sequence follow
         self._chosen_at = 0  # tokens seen when they were chosen
+        self._held = torch.zeros(len(offsets)).double()  # (B,) entries among the first slots, mean over KV heads
         self._room: tuple[Tensor, Tensor] | None = None  # storage that keys and values are views into
         self._valid: Tensor | None = None  # (B, P, room) bool, the same for `valid`
 
@@ -68,6 +69,10 @@ class EvictingLayer(DynamicLayer):
         if self._chosen is None:
             return fresh
         return torch.cat([self._chosen, fresh.expand(-1, self._chosen.shape[1], -1)], dim=-1)
+
+    def held(self) -> Tensor:
+        """(B,) entries that each sample has in this layer, the mean over KV heads; on the CPU, from shapes alone."""
+        return self._held + (self.seen - self._chosen_at)
 
     def get_seq_length(self) -> int:
         """Number of tokens seen, padding included; not the number stored."""
@@ -102,6 +107,7 @@ class EvictingLayer(DynamicLayer):
         new.ragged = bool(empty.any())
         chosen = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table)
         new._chosen, new._chosen_at = chosen.masked_fill_(empty, EMPTY), self.seen
+        new._held = torch.tensor([sum(one.numel() for one in sets) / len(sets) for sets in slots]).double()
         kept, storage = table.shape[-1], []
         for states in (self.keys, self.values):
             target = states.new_empty(len(rows), kv_heads, kept + room, dim)
@@ -147,7 +153,7 @@ class EvictingLayer(DynamicLayer):
     def _for_each_tensor(self, change: Callable[[Tensor], Tensor]) -> None:
         if self.rules is not None:
             raise NotImplementedError("KV_DECODE=evict works with greedy decoding or sampling only, not with beams")
-        self.offsets, self._valid = change(self.offsets), None
+        self.offsets, self._held, self._valid = change(self.offsets), change(self._held), None
         if self._chosen is not None:
             self._chosen = change(self._chosen)
         if self.is_initialized:

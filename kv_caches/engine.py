@@ -16,7 +16,7 @@ from .config import KVConfig
 from .errors import UnsupportedError
 from .models import check_model_type
 from .prompt import split_batch, vision_token_ids
-from .rows import Row, evict_step, evicted, records
+from .rows import Row, evict_step, evicted, note_step, records
 from .statistics import PrefillStats, Statistic
 
 
@@ -187,13 +187,14 @@ class Attachment:
                 "the attention implementation was changed while attached; detach, change it, attach again"
             )
         if stats is None:
-            return
-        self._prefilled(cache, stats)
+            note_step(cache)
+        else:
+            self._prefilled(cache, stats)
 
     def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
         """Evict; layer by layer, so that never more than one layer exists twice."""
         rows = [Row.of(i, self.config, self.method, sample) for i, sample in enumerate(stats)]
         for index, layer in enumerate(cache.layers):
             cache.layers[index] = evicted(layer, index, rows)
-        self._records += records(cache.layers, rows)
+        self._records += records(cache, rows)
         self.kept = [row.selection.kept for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 from .cache import EvictingLayer
@@ -18,6 +19,7 @@ def eviction_record(
 
     Bytes: ``kv_bytes_full`` is the prompt's K and V before eviction, ``kv_bytes_kept`` the entries that stayed,
     ``kv_bytes_allocated`` this sample's share of the storage that really exists (padding to the longest row included).
+    ``entries_per_step``: entries held, summed over layers, now and, as generation goes on, after every decode step.
     """
     text, vision = [], []
     for sets in selection.kept:
@@ -38,9 +40,37 @@ def eviction_record(
         "kept_vision": vision,
         "retention_nominal": config.retention,
         "retention_achieved": kept / full,
+        "entries_per_step": [kept],
         "kv_bytes_full": full * entry,
         "kv_bytes_kept": round(kept * entry),
         "kv_bytes_allocated": storage // layers[0].keys.shape[0],
         "official_broke": selection.official_broke,
         "observation_window": selection.window,
     }
+
+
+def entries_of_answer(entries: Sequence[float], generated: int) -> dict[str, Any]:
+    """How one sample's cache grew while it was answered.
+
+    Args:
+        entries: ``entries_per_step`` of its record.
+        generated: tokens of its answer. The last one is never fed back, and in a batch a shorter answer is followed by
+            padding, which is not counted.
+
+    Returns:
+        ``start``, ``end``, ``max`` and ``mean`` in entries summed over layers, and the whole course as ``steps``: pairs
+        of a change and how many steps in a row it happened.
+    """
+    entries = [_short(held) for held in entries[: max(1, generated)]]
+    changes = groupby(_short(after - before) for before, after in pairwise(entries))
+    return {
+        "start": entries[0],
+        "end": entries[-1],
+        "max": max(entries),
+        "mean": _short(sum(entries) / len(entries)),
+        "steps": [[change, len(list(times))] for change, times in changes],
+    }
+
+
+def _short(number: float) -> float:
+    return int(number) if number == int(number) else round(number, 3)

@@ -63,14 +63,26 @@ def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLa
     return layer.take([row.sample for row in rows], [kept for kept, _ in chosen], [merge for _, merge in chosen])
 
 
-def records(layers: Sequence[EvictingLayer], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Proof of eviction of every row; decode rules start here, so that they can amend it."""
+def records(cache: Any, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Proof of eviction of every row; what happens while decoding is added to it, by decode rules and `note_step`."""
+    layers = cache.layers
     kv_heads = layers[0].keys.shape[1]
     proofs = [eviction_record(row.config, row.stats.prompt, row.selection, layers, kv_heads) for row in rows]
     if any(row.config.decode == "evict" for row in rows):
         for index, layer in enumerate(layers):
             layer.rules = [_rule(row, index, proof) for row, proof in zip(rows, proofs)]
+    cache.kv_records = proofs
     return proofs
+
+
+def note_step(cache: Any) -> None:
+    """Add to every row's record what it holds after a decode step."""
+    proofs = getattr(cache, "kv_records", None)
+    if proofs is None:  # a prompt that is kept whole for forks
+        return
+    entries = torch.stack([layer.held() for layer in cache.layers]).sum(0).tolist()
+    for record, held in zip(proofs, entries):
+        record["entries_per_step"].append(held)
 
 
 def _rule(row: Row, index: int, record: dict[str, Any]) -> RuleAtWork | None:

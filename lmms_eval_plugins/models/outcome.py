@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kv_caches.records import entries_of_answer
 from lmms_eval_plugins import decoding
 from lmms_eval_plugins.store import Key
 
@@ -48,5 +49,12 @@ def record(key: Key, outcome: Outcome, wrapper: str) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 4),
         "timing": "shared" if outcome.shared else "own",
         "wrapper": wrapper,
-        "eviction": outcome.eviction,
+        "eviction": outcome.eviction and _compact(outcome.eviction, answer.generated if answer else 1),
     }
+
+
+def _compact(proof: dict[str, Any], generated: int) -> dict[str, Any]:
+    """The proof with the cache's size per step in short."""
+    steps = proof["entries_per_step"]
+    rest = {name: value for name, value in proof.items() if name != "entries_per_step"}
+    return rest | {"cache_entries": entries_of_answer(steps, generated)}
