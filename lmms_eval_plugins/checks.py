@@ -13,9 +13,11 @@ import huggingface_hub
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from kv_caches import ConfigError
 from kv_caches.errors import nearest
 from lmms_eval_plugins import memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements.txt"
@@ -117,10 +119,26 @@ def _judges(wanted: dict[str, needs.Needs]) -> Iterator[str]:
     for task, need in wanted.items():
         if need.keys and not any(os.environ.get(key) for key in need.keys):
             missing.setdefault(tuple(sorted(need.keys, reverse=True)), []).append(task)
+    yield from _own_judge([task for task, need in wanted.items() if need.judged])
     for keys, tasks in missing.items():
         yield (
             f"--tasks {_some(tasks)}: answers are judged by another model, and {' or '.join(keys)} is not set "
             "(any value passes this check; --predict_only leaves the scores out)"
+        )
+
+
+def _own_judge(tasks: list[str]) -> Iterator[str]:
+    """Answers of these tasks are judged after they are stored; who will do that has to be known."""
+    try:
+        judge = JudgeSettings.from_env() if tasks else None
+    except ConfigError as error:
+        yield str(error)
+        return
+    if judge is not None and judge.missing:
+        yield (
+            f"--tasks {_some(tasks)}: answers are judged by another model, which needs {' and '.join(judge.missing)}; "
+            "OPENAI_API_URL may name a server of your own, which needs no key; KV_JUDGE=exact judges offline (not "
+            "comparable to the paper), KV_JUDGE=none leaves it for later (python -m lmms_eval_plugins.judge)"
         )
 
 

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lmms_eval_plugins.judge.scoring import METRIC
+
 TASKS_DIR = Path(__file__).parent / "tasks"
 _NAME = re.compile(rb"""^["']?(task|group|tag)["']?[ \t]*:[ \t]*["']?([\w.+-]+)""", re.MULTILINE)
 _FUNCTION = re.compile(r"!function\s+([\w.]+)\.(\w+)")
@@ -18,6 +20,7 @@ _INCLUDE = re.compile(r"""^include:\s*["']?([^\s"']+)""", re.MULTILINE)
 _JAVA = {"PTBTokenizer", "Meteor", "Spice", "COCOEvalCap"}
 _JUDGES = {"get_server", "ServerConfig", "OpenAIVerifier"}
 _KEY = re.compile(r"[A-Z_]*API_KEY")
+_JUDGED = "lmms_eval_plugins/judge/scoring.py"
 
 
 @dataclass
@@ -28,12 +31,14 @@ class Needs:
         dataset: hub id, folder, or the name of a file format; None if the task computes it.
         java: a metric starts Java.
         keys: environment variables of which one holds the key of the task's judge; empty without a judge.
+        judged: answers are judged by `lmms_eval_plugins.judge`, apart from generating them.
     """
 
     dataset: str | None = None
     data_files: Any = None
     java: bool = False
     keys: set[str] = field(default_factory=set)
+    judged: bool = False
 
 
 def task_names() -> set[str]:
@@ -62,6 +67,8 @@ def of(names: Iterable[str]) -> dict[str, Needs]:
         files = (config.get("dataset_kwargs") or {}).get("data_files")
         needs = Needs(config.get("dataset_path"), files, bool(words & _JAVA))
         needs.keys = (keys or {"OPENAI_API_KEY"}) if judged else set()
+        metrics = {metric.get("metric") for metric in config.get("metric_list") or ()}
+        needs.judged = METRIC in metrics and any(path.match(_JUDGED) for path, _ in functions)
         found[str(config.get("task", path.stem))] = needs
     return found
 

@@ -19,7 +19,7 @@ def nothing_missing(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(checks.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 40))
-    for name in ("OPENAI_API_KEY", "AZURE_API_KEY"):
+    for name in ("OPENAI_API_KEY", "AZURE_API_KEY", "GPT_EVAL_MODEL_NAME"):
         monkeypatch.setenv(name, "key")
 
 
@@ -41,7 +41,7 @@ def test_caption_metrics_need_java(task, monkeypatch):
     assert problems("--tasks", task, "--predict_only") == []
 
 
-@pytest.mark.parametrize("task", ["videott_all", "mmvet", "llava_in_the_wild"])
+@pytest.mark.parametrize("task", ["videott_all_audio", "mmvet", "llava_in_the_wild"])
 def test_judged_tasks_need_a_key(task, monkeypatch):
     for name in ("OPENAI_API_KEY", "AZURE_API_KEY"):
         monkeypatch.delenv(name)
@@ -109,7 +109,7 @@ def test_every_problem_is_said_at_once_and_before_lmms_eval_starts(monkeypatch, 
         "--model_args",
         "pretrained=/no/such",
         "--tasks",
-        "coco2014_cap_val,videott_all,mini_x",
+        "coco2014_cap_val,videott_all_audio,mini_x",
     ]
     expected = ["pretrained=/no/such", "no task mini_x", "need Java", "OPENAI_API_KEY is not set"]
 
