@@ -56,7 +56,7 @@ def method_style(position: int) -> dict[str, Any]:
 
 def legend_columns(width_mm: float, labels: Iterable[str]) -> int:
     """How many columns of a legend fit side by side."""
-    letter, handle = (1.1, 11) if width_mm < 120 else (1.6, 18)
+    letter, handle = (1.22, 11) if width_mm < 120 else (1.6, 18)
     labels = list(labels)
     return max(1, min(len(labels), int(width_mm / (max(map(len, labels)) * letter + handle))))
 
@@ -69,7 +69,8 @@ def legend(made: Any, width_mm: float, handles: dict[str, Any]) -> None:
         loc="outside lower center",
         ncols=legend_columns(width_mm, handles),
         frameon=False,
-        handlelength=3.2,
+        handlelength=3,
+        columnspacing=1,
     )
 
 
@@ -78,8 +79,9 @@ def save(made: Any, stem: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{ending}") for ending in formats]
     for path in paths:
-        metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
         made.savefig(path, dpi=160 if made.get_figwidth() > 120 * MM else 300, metadata=metadata)
+        made.set_layout_engine("none")  # found by the first drawing
     plt.close(made)
     return paths
 
