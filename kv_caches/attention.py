@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .prompt import Prompt
 
-BLOCK_ELEMENTS = 1 << 22  # floats in one block of attention rows: 16 MiB
+BLOCK_ELEMENTS = 1 << 22  # floats of attention rows held at a time: 16 MiB
+CACHED_ELEMENTS = 1 << 18  # on a CPU, of one KV head: 1 MiB, which stays in its cache from the product to the sums
 
 
 @dataclass(eq=False)
@@ -57,28 +58,44 @@ class LayerView:
     def _keys_t(self) -> Tensor:
         return self.keys.float().transpose(1, 2)  # (G, d, N)
 
-    def rows(self, index: Tensor) -> Tensor:
+    def rows(self, index: Tensor, groups: slice = slice(None)) -> Tensor:
         """Attention rows of the queries at ``index`` (ascending) over keys 0..max(index).
 
-        Returns:
-            (H, r, M) float32 with M = max(index) + 1; keys behind M are invisible to all these rows.
-        """
-        index = index.to(self.keys.device)
-        width = int(index[-1]) + 1
-        query = self.queries[:, index].float().reshape(self.kv_heads, -1, self.queries.shape[-1])
-        logits = (query @ self._keys_t[:, :, :width]) * self.scaling
-        logits = logits.view(self.heads, index.numel(), width)
-        key = torch.arange(width, device=index.device)
-        hidden = key > index[:, None]
-        if self.window is not None:
-            hidden |= key <= index[:, None] - self.window
-        return logits.masked_fill_(hidden, -torch.inf).softmax(-1)
+        Args:
+            groups: KV heads whose query heads are wanted.
 
-    def blocks(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (positions (r,), rows (H, r, M)) over the ascending queries ``index``, a bounded block at a time."""
-        size = max(1, BLOCK_ELEMENTS // (self.heads * self.length))
-        for block in index.split(size):
-            yield block, self.rows(block)
+        Returns:
+            (h, r, M) float32 with M = max(index) + 1; keys behind M are invisible to all these rows.
+        """
+        first, width = int(index[0]), int(index[-1]) + 1
+        index = index.to(self.keys.device)
+        query = self.queries.unflatten(0, (self.kv_heads, -1))[groups][:, :, index].float() * self.scaling
+        logits = (query.flatten(1, 2) @ self._keys_t[groups, :, :width]).view(-1, index.numel(), width)
+        if self.window is not None:
+            key = torch.arange(width, device=index.device)
+            logits.masked_fill_(key <= index[:, None] - self.window, -torch.inf)
+        later = torch.arange(first, width, device=index.device) > index[:, None]
+        logits[..., first:].masked_fill_(later, -torch.inf)
+        return logits.softmax(-1)
+
+    def tiles(self, index: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Yield (query heads, part of ``index``, rows (h, r, M)) over ascending queries, a bounded tile at a time."""
+        together, elements = (1, CACHED_ELEMENTS) if self.keys.is_cpu else (self.kv_heads, BLOCK_ELEMENTS)
+        per = self.heads // self.kv_heads
+        size = max(1, elements // (together * per * self.length))
+        for group in range(0, self.kv_heads, together):
+            for start in range(0, index.numel(), size):
+                part = slice(start, min(start + size, index.numel()))
+                rows = self.rows(index[part], slice(group, group + together))
+                yield slice(group * per, (group + together) * per), part, rows
+
+    def head_means(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (positions (r,), mean over query heads of their rows (r, M)), a bounded block at a time."""
+        for block in index.split(max(1, BLOCK_ELEMENTS // self.length)):
+            total = torch.zeros(block.numel(), int(block[-1]) + 1, device=self.keys.device)
+            for _, part, rows in self.tiles(block):
+                total[part, : rows.shape[-1]] += rows.sum(0)
+            yield block, total / self.heads
 
 
 def newest_row(query: Tensor, keys: Tensor, scaling: float, visible: Tensor | None = None) -> Tensor:

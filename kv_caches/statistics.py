@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -34,8 +33,8 @@ class ColumnSums:
 
     def collect(self, layer: LayerView) -> Tensor:
         total = torch.zeros(layer.heads, layer.length, device=layer.keys.device)
-        for _, rows in layer.blocks(torch.arange(layer.length)):
-            total[:, : rows.shape[-1]] += rows.sum(1)
+        for heads, _, rows in layer.tiles(torch.arange(layer.length)):
+            total[heads, : rows.shape[-1]] += rows.sum(1)
         return total
 
 
@@ -79,8 +78,8 @@ class Received:
         total = torch.zeros(layer.length, device=layer.keys.device)
         index = layer.prompt.vision if self.role == "vision" else layer.prompt.text
         if index.numel():
-            for _, rows in layer.blocks(index):
-                total[: rows.shape[-1]] += rows.sum(1).mean(0)
+            for _, means in layer.head_means(index):
+                total[: means.shape[-1]] += means.sum(0)
         return total
 
 
@@ -120,27 +119,22 @@ class TextGrounding:
     def collect(self, layer: LayerView) -> Grounding | None:
         if self.after_block and not layer.prompt.vision.numel():
             return None
-        index = self.rows(layer.prompt).to(layer.keys.device)
+        index = self.rows(layer.prompt)
         received = torch.zeros(layer.length, device=layer.keys.device)
         weighted = torch.zeros_like(received)
         if not index.numel():
             return Grounding(received, weighted, received.sum())
         means = received[None]
-        for means in self._head_means(layer, index):
+        for _, means in layer.head_means(index):
             received[: means.shape[-1]] += means.sum(0)
-        seen_by = index.numel() - torch.arange(index.numel(), device=index.device)
-        weights = received[index] / seen_by  # omega: mean over the rows of R that can see row a
+        seen_by = torch.arange(index.numel(), 0, -1, device=received.device)
+        weights = received[index.to(received.device)] / seen_by  # omega: mean over the rows of R that can see row a
         one_block = means.shape[0] == index.numel()
         done = 0
-        for mean in [means] if one_block else self._head_means(layer, index):
+        for _, mean in [(index, means)] if one_block else layer.head_means(index):
             weighted[: mean.shape[-1]] += weights[done : done + mean.shape[0]] @ mean
             done += mean.shape[0]
         return Grounding(received, weighted, weights.sum())
-
-    @staticmethod
-    def _head_means(layer: LayerView, index: Tensor) -> Iterator[Tensor]:
-        for _, rows in layer.blocks(index):
-            yield rows.mean(0)  # (r, M)
 
 
 class PrefillStats:

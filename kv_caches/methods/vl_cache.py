@@ -54,8 +54,8 @@ class PostVision:
         index = self.rows(layer.prompt)
         received = torch.zeros(layer.heads, layer.length, device=layer.keys.device)
         matter = torch.zeros((), device=layer.keys.device)
-        for _, rows in layer.blocks(index):
-            received[:, : rows.shape[-1]] += rows.sum(1)
+        for heads, _, rows in layer.tiles(index):
+            received[heads, : rows.shape[-1]] += rows.sum(1)
             matter += (rows >= self.share * rows.amax(-1, keepdim=True)).sum()
         received = received.unflatten(0, (layer.kv_heads, -1)).mean(1) / index.numel()
         return PostVisionAttention(received, matter / (layer.heads * int((index + 1).sum())))

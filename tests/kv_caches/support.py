@@ -27,8 +27,8 @@ class GivenAttention(LayerView):
         super().__init__(empty, empty, empty, prompt, 1.0)
         self._attention = attention
 
-    def rows(self, index):
-        return self._attention[:, index, : int(index[-1]) + 1]
+    def rows(self, index, groups=slice(None)):
+        return self._attention[groups, index, : int(index[-1]) + 1]
 
 
 def case_list(*methods):
