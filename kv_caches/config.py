@@ -31,6 +31,7 @@ KNOWN_VARIABLES = {
     "KV_RECORDS_DIR": "folder of the per-sample records",
     "KV_SWEEP": "a sweep of configs/sweeps, or a YAML file: one prefill answers all its configurations",
     "KV_DECODE_BATCH": "most rows that a sweep decodes together; default: what fits into free memory",
+    "KV_RECORD_KEPT": "1 writes into the records which entries stayed, and beside them what they were, to draw them",
     "KV_ALLOW_FAILURES": "1 lets a run with failed samples exit with status 0",
     "KV_JUDGE": "who judges open answers: api (a judge model, the default), exact (offline rule), none (not now)",
     "KV_JUDGE_CONCURRENCY": "most requests to the judge model at once; default 8",

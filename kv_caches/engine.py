@@ -38,12 +38,14 @@ class Attachment:
 
     Attributes:
         kept: per sample of the last prefill, ``[layer][set]`` ascending true positions that stayed.
+        record_kept: set it to True to have the positions that stayed in the records too (``kept``).
     """
 
     def __init__(self, model: Any, config: KVConfig):
         check_model_type(config.model_type, model.config)
         self.config = config
         self.method = config.build()
+        self.record_kept = False
         self._needs = self._statistics()
         self.kept: list[list[list[Tensor]]] = []
         self._records: list[dict[str, Any]] = []
@@ -196,5 +198,5 @@ class Attachment:
         rows = [Row.of(i, self.config, self.method, sample) for i, sample in enumerate(stats)]
         for index, layer in enumerate(cache.layers):
             cache.layers[index] = evicted(layer, index, rows)
-        self._records += records(cache, rows)
+        self._records += records(cache, rows, self.record_kept)
         self.kept = [row.selection.kept for row in rows]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import Any
+
+import numpy as np
 
 from .cache import EvictingLayer
 from .config import KVConfig
@@ -47,6 +51,22 @@ def eviction_record(
         "official_broke": selection.official_broke,
         "observation_window": selection.window,
     }
+
+
+def kept_positions(prompt: Prompt, selection: Selection) -> dict[str, Any]:
+    """Which prompt positions stayed, compactly.
+
+    Returns:
+        ``shape``: layers, sets per layer (1, or one per KV head), prompt tokens; ``bits``: that many booleans in this
+        order, packed to bytes (first position highest), deflated, base64.
+    """
+    sets = max(map(len, selection.kept))
+    stayed = np.zeros((len(selection.kept), sets, prompt.length), bool)
+    for layer, kept in enumerate(selection.kept):
+        for i in range(sets):
+            stayed[layer, i, kept[i % len(kept)].cpu().numpy()] = True
+    packed = zlib.compress(np.packbits(stayed).tobytes(), 9)
+    return {"shape": list(stayed.shape), "bits": base64.b64encode(packed).decode()}
 
 
 def entries_of_answer(entries: Sequence[float], generated: int) -> dict[str, Any]:

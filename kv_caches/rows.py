@@ -15,7 +15,7 @@ from .config import KVConfig
 from .errors import ReleasedCodeError
 from .merging import Merging
 from .method import DecodeRule, Method, Selection
-from .records import eviction_record
+from .records import eviction_record, kept_positions
 from .statistics import PrefillStats
 
 
@@ -63,11 +63,17 @@ def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLa
     return layer.take([row.sample for row in rows], [kept for kept, _ in chosen], [merge for _, merge in chosen])
 
 
-def records(cache: Any, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Proof of eviction of every row; what happens while decoding is added to it, by decode rules and `note_step`."""
+def records(cache: Any, rows: Sequence[Row], with_kept: bool = False) -> list[dict[str, Any]]:
+    """Proof of eviction of every row; what happens while decoding is added to it, by decode rules and `note_step`.
+
+    ``with_kept`` adds the positions that stayed, as `kept_positions` packs them.
+    """
     layers = cache.layers
     kv_heads = layers[0].keys.shape[1]
     proofs = [eviction_record(row.config, row.stats.prompt, row.selection, layers, kv_heads) for row in rows]
+    if with_kept:
+        for row, proof in zip(rows, proofs):
+            proof["kept"] = kept_positions(row.stats.prompt, row.selection)
     if any(row.config.decode == "evict" for row in rows):
         for index, layer in enumerate(layers):
             layer.rules = [_rule(row, index, proof) for row, proof in zip(rows, proofs)]

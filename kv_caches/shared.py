@@ -78,7 +78,7 @@ class SharedPrefill(Attachment):
         layers = [evicted(layer, index, chosen) for index, layer in enumerate(self._layers)]
         kernels.adopt(cache, layers)
         kernels.set_position_deltas(self._model, self._deltas, [sample for sample, _ in rows])
-        return cache, records(cache, chosen)
+        return cache, records(cache, chosen, self.record_kept)
 
     @staticmethod
     def continuation(
