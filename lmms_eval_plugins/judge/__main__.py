@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kv_caches import ConfigError
+from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
+from lmms_eval_plugins.judge import rescore, scoring
+from lmms_eval_plugins.judge.asking import ask_missing
+from lmms_eval_plugins.judge.rescore import Judged
+from lmms_eval_plugins.judge.settings import JudgeSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; status 0 if every answer is judged."""
     options = _parser().parse_args(argv)
-    from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
-    from lmms_eval_plugins.judge import rescore
-    from lmms_eval_plugins.judge.asking import ask_missing
-    from lmms_eval_plugins.judge.settings import JudgeSettings
-
     with stop_on_config_error():
         judge = JudgeSettings.from_env()
         found = rescore.find(options.folder)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for judged in found:
         judged.judge(judge)
     rescore.write(found)
-    return _report(found) or status
+    return status or _report(found)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(folder: Path, found: bool, judge) -> None:
+def _check(folder: Path, found: bool, judge: JudgeSettings) -> None:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder")
     if not found:
@@ -71,21 +71,21 @@ def _check(folder: Path, found: bool, judge) -> None:
         )
 
 
-def _report(found) -> int:
-    """One line per task and run; status 1 if answers are unjudged."""
-    from lmms_eval_plugins.judge import scoring
-
-    judged = total = 0
+def _report(found: list[Judged]) -> int:
+    """One line per task and run."""
+    unjudged = total = 0
     for one in found:
         counts, score = scoring.counts(one.entries), scoring.aggregate(one.entries)
-        there, all_of_them = counts["judged"], sum(counts.values())
-        judged, total = judged + there, total + all_of_them
+        unjudged, total = unjudged + counts["unjudged"], total + len(one.entries)
         shown = "no score" if score is None else f"{score:.4g} %"
-        print(f"[kv] {one.folder.name} {one.task}: {shown}, {there} of {all_of_them} judged", flush=True)
-    if judged == total:
-        return 0
-    print(f"error: {total - judged} of {total} answers are unjudged; run again, they alone are asked", file=sys.stderr)
-    return 1
+        print(
+            f"[kv] {one.folder.name} {one.task}: {shown}, {counts['judged']} of {len(one.entries)} judged", flush=True
+        )
+    if unjudged:
+        print(
+            f"error: {unjudged} of {total} answers are unjudged; run again, and they alone are asked", file=sys.stderr
+        )
+    return int(unjudged > 0)
 
 
 if __name__ == "__main__":
