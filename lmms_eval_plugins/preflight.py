@@ -116,6 +116,24 @@ def _set_argument(name: str, value: str) -> None:
 def _offer_tasks(args: argparse.Namespace) -> None:
     if args.include_path is None and (args.tasks or args.config):
         _set_argument("--include_path", str(TASKS_DIR))
+    elif args.include_path is not None:
+        offer_beside_others()
+
+
+def offer_beside_others() -> None:
+    """lmms-eval takes one `--include_path`; our tasks are there beside those of a folder of one's own."""
+    from lmms_eval.tasks import TaskManager
+
+    stock = TaskManager.initialize_tasks
+    if getattr(stock, "with_ours", False):
+        return
+
+    def initialize_tasks(self: Any, include_path: Any = None, include_defaults: bool = True) -> Any:
+        own = [include_path] if isinstance(include_path, str) else list(include_path or [])
+        return stock(self, [*own, str(TASKS_DIR)], include_defaults)
+
+    initialize_tasks.with_ours = True  # type: ignore[attr-defined]
+    TaskManager.initialize_tasks = initialize_tasks
 
 
 def stop_on_error_message(record: Any) -> None:

@@ -190,7 +190,7 @@ def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple
     logger.add(sys.stdout, level=args.verbosity)
     os.environ["VERBOSITY"] = args.verbosity
     args.log_samples, args.output_path = True, args.output_path or "results/runs/sweep"
-    args.include_path = args.include_path or str(preflight.TASKS_DIR)
+    preflight.offer_beside_others()
     patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=1))
     return Accelerator(kwargs_handlers=[patience]), args
 

@@ -88,10 +88,11 @@ def test_an_unknown_task_ends_the_command_before_a_model_is_loaded(launch):
 
 def test_failed_samples_end_the_command_without_a_score(launch, tmp_path):
     folder = broken_task.write(tmp_path / "tasks")
-    status, _, errors = launch(
-        PYTHON, "--tasks", "broken_scene", "--include_path", str(folder), "--limit", "3", **METHOD
+    status, output, errors = launch(
+        PYTHON, "--tasks", "broken_scene,mini_scene", "--include_path", str(folder), "--limit", "3", **METHOD
     )
     assert status == 1
+    assert "0 of 6 answers are in the store" in output  # of a folder of one's own, and ours beside it
     assert len(errors) == 1
-    assert "1 of 3 samples failed; no score is computed" in errors[0]
+    assert "1 of 6 samples failed; no score is computed" in errors[0]
     assert not list(tmp_path.rglob("*_results.json"))

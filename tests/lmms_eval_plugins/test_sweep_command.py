@@ -13,7 +13,10 @@ from lmms_eval_plugins.store import Store
 SWEEP = "retention: [0.5, 0.1]\nmethods: [full, tgv_kv, {method: h2o, decode: evict, retention: 0.3}]\n"
 LABELS = ["full", "tgv_kv-0.50", "tgv_kv-0.90", "h2o-evict-0.70"]
 PYTHON = [sys.executable]
-TWO = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+
+
+def processes(count):
+    return [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={count}"]
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +48,15 @@ def scores(folder):
     }
 
 
+def answers(folder):
+    lines = [line for path in folder.rglob("records.rank*.jsonl") for line in path.read_text().splitlines()]
+    records = [json.loads(line) for line in lines]
+    return sorted((record["fingerprint"], record["doc_id"], record["answer"]) for record in records)
+
+
 def test_a_sweep_in_two_processes_then_the_same_from_the_store(launch, folder):
-    arguments = ("--limit", "3", "--batch_size", "2")
-    status, output, errors = launch(TWO, *arguments, "--output_path", "two")
+    arguments = ("--limit", "5", "--batch_size", "2")
+    status, output, errors = launch(processes(2), *arguments, "--output_path", "two")
     assert (status, errors) == (0, []), output
     assert "2 processes run on cpu" in output
     assert "4/4 h2o-evict-0.70 in" in output
@@ -57,11 +66,18 @@ def test_a_sweep_in_two_processes_then_the_same_from_the_store(launch, folder):
     assert sorted(scores(folder / "two")) == sorted(LABELS)
     assert scores(folder / "again") == scores(folder / "two")
     result = json.loads((folder / "two" / "tgv_kv-0.90" / "result.mini_scene.json").read_text())
-    assert result["counts"] == {"samples": 3, "failed": 0, "single_token_answers": 0}
+    assert result["counts"] == {"samples": 5, "failed": 0, "single_token_answers": 0}
     assert 0 < result["retention"]["min"] <= result["retention"]["max"] <= 0.1
-    assert result["difference_to_full"]["exact_match"]["samples"] == 3
+    assert result["difference_to_full"]["exact_match"]["samples"] == 5
     assert (folder / "records" / result["fingerprint"] / "config.json").is_file()
     assert list((folder / "two" / "tgv_kv-0.90").rglob("*_results.json"))
+    for count, launcher in ((1, PYTHON), (3, processes(3))):  # five samples are shared out as 2, 2, 1
+        store = f"records_of_{count}"
+        status, output, errors = launch(launcher, *arguments, "--output_path", f"{count}", KV_RECORDS_DIR=store)
+        assert (status, errors) == (0, []), output
+        assert len(list((folder / store / result["fingerprint"]).glob("records.rank*.jsonl"))) == count
+        assert scores(folder / f"{count}") == scores(folder / "two")
+        assert answers(folder / store) == answers(folder / "records")
 
 
 def planned(checkpoint, folder, *argv):
