@@ -3,6 +3,9 @@
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+# shellcheck disable=SC2034  # of the scripts that source this file
+paper_tasks=chartqa,docvqa_val,vizwiz_vqa_val,textvqa_val,textcaps_val,coco2017_cap_val
+
 usage() {
     cat <<TEXT
 usage: bash scripts/$(basename "$0") [--dry-run] [--separate]

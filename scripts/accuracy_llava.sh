@@ -4,4 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy llava-7B chartqa,docvqa_val,textvqa_val "$@"
+accuracy llava-7B "$paper_tasks" "$@"

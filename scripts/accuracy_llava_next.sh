@@ -4,4 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy llava-next chartqa,docvqa_val,textvqa_val "$@"
+accuracy llava-next "$paper_tasks" "$@"

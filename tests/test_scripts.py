@@ -11,6 +11,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from analysis.table import score_table
 from kv_caches.models import model_row
+from lmms_eval_plugins import needs
 from lmms_eval_plugins.sweeps import load_sweep
 from tests.lmms_eval_plugins.checkpoints import BUILD
 from tests.test_readme import ROOT, run
@@ -101,6 +102,9 @@ def test_help_names_the_model_and_every_variable(name):
     assert result.returncode == 0
     assert result.stdout.startswith(f"usage: bash scripts/{name}.sh")
     assert f"on {FAMILIES[name]} of configs/models" in result.stdout
+    tasks = re.search(r"\n  TASKS .*\(default: (.*)\)", result.stdout).group(1).split(",")
+    assert len(tasks) == 6
+    assert needs.unknown(tasks) == []
     for variable in (
         "CKPT",
         "TASKS",
