@@ -38,12 +38,14 @@ class Store(Journal):
 
     Attributes:
         ignored: records of an older version, which count as absent.
+        with_kept: an answer whose record does not say which entries stayed counts as absent too.
     """
 
     stem, schema = _STEM, SCHEMA
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, with_kept: bool = False):
         super().__init__(directory)
+        self.with_kept = with_kept
         self.ignored = 0
         self._answers: dict[Key, Stored] = {}
 
@@ -62,7 +64,8 @@ class Store(Journal):
         return self
 
     def _keep(self, record: dict[str, Any]) -> None:
-        if record["status"] == "ok":
+        lacks_kept = self.with_kept and "kept" not in (record.get("eviction") or {"kept": None})
+        if record["status"] == "ok" and not lacks_kept:
             self._answers[key_of(record)] = Stored(record["answer"], record["generated_tokens"])
         else:
             self._answers.pop(key_of(record), None)

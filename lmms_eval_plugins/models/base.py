@@ -14,7 +14,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
-from lmms_eval_plugins import decoding, limits, precedence, records, session
+from lmms_eval_plugins import decoding, kept, limits, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -34,6 +34,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
     Attributes:
         session: what wrappers of one process share.
         clock: seconds spent on each phase of shared prefills.
+        record_kept: KV_RECORD_KEPT.
     """
 
     is_simple = True
@@ -45,6 +46,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         self.settings = resolve(self.family, "simple" if self.is_simple else "chat", args)
         self.session = session.current()
         self.clock: dict[str, float] = {}
+        self.record_kept = kept.wanted()
         self._records = records.base_dir()
         limits.count_per_task()
         precedence.our_tasks_first()
@@ -67,7 +69,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
     def _open(self, run: RunSettings) -> Run:
         """The store of a configuration, locked for this process."""
         directory = self._records / run.fingerprint
-        store = Store(directory).open(self.rank)
+        store = Store(directory, self.record_kept).open(self.rank)
         if self.rank == 0:
             with stop_if_not_written(directory):
                 records.write_json(directory / "config.json", records.configuration(run, self.world_size))

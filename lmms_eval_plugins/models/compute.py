@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from kv_caches import KVConfig, attach
-from lmms_eval_plugins import decoding
+from lmms_eval_plugins import decoding, kept
 from lmms_eval_plugins.models.grid import GridPass, obstacle
 from lmms_eval_plugins.models.outcome import Outcome, failure, record
 from lmms_eval_plugins.models.request import Request, batches
@@ -55,6 +55,7 @@ class Computation:
     seconds: dict[KVConfig | None, float] = field(default_factory=dict)
     clock: dict[str, float] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
+    _prompts: dict[Key, str] = field(default_factory=dict)
 
     def run(self, asked: Sequence[Asked]) -> None:
         """Computes everything that is missing."""
@@ -89,9 +90,9 @@ class Computation:
         """If the prefill of a batch fails, each of its samples is tried alone."""
         host = self.host
         most = host.settings.decode_batch
-        grid = GridPass(host.model, host.tokenizer, plan, most, self.clock)
+        grid = GridPass(host.model, host.tokenizer, plan, most, self.clock, host.record_kept)
         try:
-            for outcomes in grid.answers(lambda: host.inputs([item.request for item in items]), wanted):
+            for outcomes in grid.answers(lambda: self._inputs(items), wanted):
                 self._note([(items[sample], config, outcome) for (sample, config), outcome in outcomes.items()])
             return
         except Exception as error:
@@ -118,10 +119,12 @@ class Computation:
 
     def _generate(self, items: list[Asked], config: KVConfig | None, plan: decoding.Decoding) -> list[Outcome]:
         host = self.host
-        inputs = host.inputs([item.request for item in items])
+        inputs = self._inputs(items)
         length = inputs["input_ids"].shape[1]
         rooms, started = plan.rooms(inputs["attention_mask"]), time.perf_counter()
         with attach(host.model, config) if config else nullcontext() as attachment, torch.inference_mode():
+            if attachment is not None:
+                attachment.record_kept = host.record_kept
             output = host.model.generate(
                 **inputs,
                 **plan.arguments | {"max_new_tokens": max(rooms)},
@@ -137,6 +140,17 @@ class Computation:
             for answer, eviction in zip(answers, evictions, strict=True)
         ]
 
+    def _inputs(self, items: list[Asked]) -> Any:
+        """Processor output of a batch; what is to be drawn of it is written beside the records."""
+        host = self.host
+        batch = host.inputs([item.request for item in items])
+        if host.record_kept:
+            keys = [item.key for item in items]
+            names = [str(key.prompt_hash) for key in keys]
+            written = kept.write_prompts(batch, names, host.processor, host.model.config)
+            self._prompts |= dict(zip(keys, written, strict=True))
+        return batch
+
     def _note(self, done: list[tuple[Asked, KVConfig | None, Outcome]]) -> None:
         """Stores answers: on disk when this returns."""
         lines: dict[KVConfig | None, list[dict[str, Any]]] = {}
@@ -146,6 +160,8 @@ class Computation:
             if answer is not None:
                 text = self.host.read_text(answer.text)
                 outcome.answer = decoding.Answer(**{**vars(answer), "text": text})
+                if outcome.eviction and item.key in self._prompts:
+                    outcome.eviction["prompt"] = self._prompts[item.key]
             else:
                 error = outcome.error or "no reason known"
                 self.host.session.failed[self.runs[config].settings.fingerprint, item.key] = error

@@ -60,6 +60,7 @@ class GridPass:
         plan: how every answer is decoded.
         most_rows: of one decoding batch; None decides by free memory.
         clock: seconds spent on prefill, forks and decoding, added up.
+        record_kept: the proofs of eviction say which positions stayed.
     """
 
     model: Any
@@ -67,6 +68,7 @@ class GridPass:
     plan: decoding.Decoding
     most_rows: int | None
     clock: dict[str, float]
+    record_kept: bool = False
 
     def answers(self, inputs: Callable[[], Any], wanted: Sequence[Sequence[KVConfig]]) -> Iterator[dict[Row, Outcome]]:
         """Answers as they appear, a decoding batch at a time.
@@ -80,6 +82,7 @@ class GridPass:
         """
         configs = list(dict.fromkeys(config for sample in wanted for config in sample))
         with SharedPrefill(self.model, configs) as shared, torch.inference_mode():
+            shared.record_kept = self.record_kept
             started = time.perf_counter()
             batch = inputs()
             first = self.model.generate(**batch, **self.plan.arguments | {"max_new_tokens": 1})
