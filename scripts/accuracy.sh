@@ -8,7 +8,7 @@ paper_tasks=chartqa,docvqa_val,vizwiz_vqa_val,textvqa_val,textcaps_val,coco2017_
 
 usage() {
     cat <<TEXT
-usage: bash scripts/$(basename "$0") [--dry-run] [--separate]
+usage: bash scripts/$(basename "$0") [--dry-run] [--separate] [--yes]
 
 Scores the full cache and the methods of a sweep at its budgets on $row of configs/models, with real lmms-eval, and
 prints the table. The prefill of a sample serves all of them; answers that are there are not computed again, so a run
@@ -18,8 +18,9 @@ that was interrupted goes on where it stopped.
   --separate    one \`accelerate launch -m lmms_eval\` per KV_CACHE_TYPE and PRUNE_RATIO, as in the paper's repository,
                 instead of all in one process; the first computes the grid, the others read it. The same answers, some
                 ten seconds more per line. With --dry-run the lines are printed, each to be run alone.
+  --yes         if answers are to be judged by a model: send the requests without asking
   --help        this text
-
+${about-}
 Environment:
   CKPT           checkpoint folder or hub id (default: that of $row); another size of the family is fine
   TASKS          lmms-eval tasks, separated by commas (default: $tasks)
@@ -31,16 +32,18 @@ Environment:
   BATCH_SIZE     default: 1
   OUTPUT         folder for results and records (default: results/runs/<script>, with CKPT and LIMIT in its name)
   HF_HUB_OFFLINE default: 1 if CKPT is a folder, else 0
-and MAX_GENERATED_TOKENS, IMAGE_MAX_TOKEN_NUM, VISION_ASPECT_RATIO, KV_RECORDS_DIR, KV_ALLOW_FAILURES as in README.md.
+and MAX_GENERATED_TOKENS, IMAGE_MAX_TOKEN_NUM, VISION_ASPECT_RATIO, KV_RECORDS_DIR, KV_ALLOW_FAILURES, KV_JUDGE as in
+README.md.
 TEXT
 }
 
 read_options() {
-    dry_run=false separate=false
+    dry_run=false separate=false yes=()
     while [ $# -gt 0 ]; do
         case $1 in
             --dry-run) dry_run=true ;;
             --separate) separate=true ;;
+            --yes) yes=(--yes) ;;
             -h | --help) usage; exit ;;
             *) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;
         esac
@@ -85,15 +88,25 @@ if any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/
     import torch
 
     gpus = torch.cuda.device_count()
+if sys.argv[1] not in rows:
+    sys.exit(f"error: {sys.argv[1]} is no row of configs/models; there are {', '.join(rows)}")
 row = rows[sys.argv[1]]
 print(row["checkpoint"], row["wrapper"], gpus)
 PY
-    ) || die "$row of configs/models cannot be read; the lines above say why"
+    ) || exit 2
     read -r default_checkpoint wrapper gpus <<<"$found"
 }
 
 free_port() {
     python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+}
+
+use_embedded_model() { # a script may name a row and tasks for those who have neither a GPU nor a checkpoint
+    if [ -z "${without_gpu-}" ] || [ "$gpus" -gt 0 ] || [ -n "${CKPT-}" ]; then return; fi
+    row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
+    export HF_HUB_OFFLINE=1 KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
+    say "There is no GPU, and CKPT is not set: $row of configs/models on ${TASKS:-$tasks}, judged by KV_JUDGE=$KV_JUDGE"
+    find_machine
 }
 
 choose_launcher() {
@@ -114,6 +127,7 @@ choose_launcher() {
 name_output() {
     local name
     name=$(basename "$0" .sh)
+    [ -z "${row_in_name-}" ] || name+=-$row
     [ "$checkpoint" = "$default_checkpoint" ] || name+=-$(basename "$checkpoint")
     output=${OUTPUT:-results/runs/$name${LIMIT:+-limit$LIMIT}}
 }
@@ -147,6 +161,16 @@ score_separately() { # the loop of the paper's repository; every line can be run
     done 3<<<"$lines"
 }
 
+judge_answers() { # open answers only; what is judged already is not asked again
+    grep -rqs --include='*.json' videott_open_ended_score "$output" || return 0
+    if [ "${KV_JUDGE-}" = none ]; then
+        say "KV_JUDGE=none: the answers are stored; python -m lmms_eval_plugins.judge $output judges them"
+        exit
+    fi
+    python -m lmms_eval_plugins.judge "$output" ${yes[@]+"${yes[@]}"} \
+        || die "answers are unjudged: python -m lmms_eval_plugins.judge $output goes on with them"
+}
+
 accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, then the script's arguments
     local allow started=$SECONDS sweep row=$1 tasks=$2
     shift 2
@@ -158,13 +182,14 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
     export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-$([ -d "${CKPT-}" ] && echo 1 || echo 0)}
     setup_environment
     find_machine
+    use_embedded_model
     checkpoint=${CKPT:-$default_checkpoint}
     # Another size of the family is no other MODEL_TYPE: the check is for the checkpoint of the row.
     [ "$checkpoint" != "$default_checkpoint" ] || export MODEL_TYPE=$row
     name_output
     export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records}
     grid=(--sweep "$sweep" --methods "${METHODS-}" --retention "${RETENTION-}")
-    arguments=(--model "$wrapper" --model_args "pretrained=$checkpoint,attn_implementation=sdpa,device_map=auto"
+    arguments=(--model "$wrapper" --model_args "pretrained=$checkpoint,attn_implementation=sdpa,device_map=auto${more_model_args:+,$more_model_args}"
         --tasks "${TASKS:-$tasks}" --batch_size "${BATCH_SIZE:-1}" --log_samples ${LIMIT:+--limit "$LIMIT"})
     choose_launcher
     if $dry_run; then
@@ -180,6 +205,7 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
         logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}" \
             --output_path "$output"
     fi
+    judge_answers
     if [ "${KV_ALLOW_FAILURES-}" = 1 ]; then allow=(--allow-failures); fi
     python -m analysis.table "$output" ${allow[@]+"${allow[@]}"}
     say "Evaluated in $((SECONDS - started)) s"

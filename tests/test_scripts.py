@@ -22,6 +22,7 @@ FAMILIES = {
     "accuracy_llava_ov": "llava-ov-0.5B",
     "accuracy_qwen": "qwen-8B",
     "accuracy_qwen_4b": "qwen-4B",
+    "accuracy_qwen_video": "qwen-8B-video",
 }
 TINY = {"TASKS": "mini_scene", "LIMIT": "1", "RETENTION": "0.5", "METHODS": "tgv_kv", "HF_HUB_OFFLINE": "1"}
 

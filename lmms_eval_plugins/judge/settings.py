@@ -70,15 +70,16 @@ class JudgeSettings:
 
 
 def _base_url(url: str) -> str:
-    """The address without `/chat/completions`, which the client adds; of a bare host, with `/v1`."""
+    """The address without `/chat/completions`, which the client adds; a bare host gets `/v1`."""
     parts = urlsplit(url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
         raise ConfigError(
             f"OPENAI_API_URL={shown} is no address of a server, such as {DEFAULT_URL} or http://localhost:8000/v1"
         )
-    path = parts.path.rstrip("/").removesuffix(_ENDING).rstrip("/")
-    return parts._replace(path=path or "/v1", fragment="").geturl()
+    path = parts.path.rstrip("/")
+    path = path.removesuffix(_ENDING) if path.endswith(_ENDING) else path or "/v1"
+    return parts._replace(path=path, fragment="").geturl()
 
 
 def _whole(name: str, env: Mapping[str, str], default: int, most: int) -> int:

@@ -68,6 +68,7 @@ def test_unjudged_answers_have_no_score_and_count_in_none(monkeypatch):
         ("https://api.openai.com/v1/chat/completions", "https://api.openai.com/v1"),
         ("http://localhost:8000/v1/", "http://localhost:8000/v1"),
         ("http://localhost:8000", "http://localhost:8000/v1"),
+        ("https://api.deepseek.com/chat/completions", "https://api.deepseek.com"),
         ("http://[::1]:8000/api/v3/chat/completions/", "http://[::1]:8000/api/v3"),
     ],
 )
