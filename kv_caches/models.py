@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "configs" / "models"
 
 @cache
 def model_rows() -> dict[str, dict[str, Any]]:
-    """Every row: name -> {checkpoint, wrapper, model_type, hidden_size, layers}."""
+    """Every row: name -> {checkpoint, wrapper, model_type, hidden_size, layers} and, for some, model_args."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         rows |= yaml.safe_load(path.read_text())

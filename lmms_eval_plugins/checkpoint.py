@@ -9,6 +9,7 @@ import huggingface_hub
 from transformers import AutoConfig
 
 from kv_caches import ConfigError
+from kv_caches.models import FOLDER, model_rows
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SMALL = 1 << 26  # bytes; up to here a file is read whole
@@ -41,6 +42,25 @@ def locate(pretrained: Any, revision: str) -> str:
 
 def _cached(name: str, revision: str) -> bool:
     return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision), str)
+
+
+def own_arguments(pretrained: str, model_type: str | None) -> dict[str, Any]:
+    """Model arguments that a checkpoint was made for: the `model_args` of its row of configs/models, if it has any.
+
+    Args:
+        model_type: MODEL_TYPE; without it the row is the one whose checkpoint is this folder.
+    """
+    rows = model_rows()
+    if model_type is not None:
+        row = rows.get(model_type)
+    else:
+        row = next((row for row in rows.values() if _same_folder(row["checkpoint"], pretrained)), None)
+    return dict((row or {}).get("model_args", {}))
+
+
+def _same_folder(in_row: str, pretrained: str) -> bool:
+    folder = FOLDER.parents[1] / in_row
+    return folder.is_dir() and folder.resolve() == Path(pretrained).expanduser().resolve()
 
 
 def load_config(pretrained: str, revision: str, trust_remote_code: bool) -> Any:

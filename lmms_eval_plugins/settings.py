@@ -106,12 +106,14 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     """
     kv, given = KVConfig.from_env(env), _known(family, args)
     values = {**_COMMON, **family.options, **given}
-    check_sampling(values)
     device, device_map = resolve_device(values["device"], values["device_map"], env)
     pretrained = checkpoint.locate(values["pretrained"], values["revision"])
     hf_config = checkpoint.load_config(pretrained, values["revision"], values["trust_remote_code"])
     _check_family(family, pretrained, hf_config)
     check_model_type(env.get("MODEL_TYPE"), hf_config)
+    given = {**checkpoint.own_arguments(pretrained, env.get("MODEL_TYPE")), **given}
+    values |= given
+    check_sampling(values)
     if kv is not None and not values["use_cache"]:
         raise ConfigError("use_cache=False in --model_args: without a KV cache there is nothing to evict from")
     settings = RunSettings(

@@ -51,13 +51,14 @@ class _Qwen3VL(QwenVL):
 
 
 class Qwen3VLChat(_Qwen3VL):
-    """The task's messages after the system prompt."""
+    """The task's messages after the system prompt, if there is one."""
 
     is_simple = False
 
     def messages(self, request: Request) -> list[Message]:
         system = {"type": "text", "text": self.settings.options["system_prompt"]}
-        return [{"role": "system", "content": [system]}, *self.chat_messages(request)]
+        before = [{"role": "system", "content": [system]}] if system["text"] else []
+        return [*before, *self.chat_messages(request)]
 
     def processor_video_kwargs(self) -> dict[str, Any]:
         return self.video_kwargs()

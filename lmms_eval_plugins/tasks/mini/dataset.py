@@ -1,20 +1,16 @@
-"""The samples as datasets on disk, made on first use.
+"""The samples as datasets on disk.
 
 `lmms_eval_plugins.tasks.mini.dataset.document_path` (and `chart_path`, ...) is the folder of that dataset: reading the
-name makes it if it is not there, so a task file can name it as its `dataset_path`. Folders are named after a hash of
-the generator, so a changed generator never meets old samples.
+name makes it if it is not there, so a task file can name it as its `dataset_path`.
 """
 
-import hashlib
-import os
-import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, Features, Image, Sequence, Value
 
 import tiny_vlm
+from lmms_eval_plugins.tasks import on_disk
 from tiny_vlm.data import KINDS, make_samples
 
 SAMPLES = 200
@@ -40,19 +36,12 @@ def __getattr__(name: str) -> str:
 
 
 def dataset_dir(kind: str) -> Path:
-    """The folder of a kind's dataset, made if needed; several processes may ask at once."""
-    target = cache_dir() / f"{kind}-{SPLIT}-{SAMPLES}-{generator_version()}"
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=target.parent))
-        make_dataset(kind, SAMPLES).save_to_disk(temporary, max_shard_size="1GB")
-        try:
-            temporary.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
-            shutil.rmtree(temporary)  # Another process was faster.
-    return target
+    """The folder of a kind's dataset, made if needed."""
+
+    def make(folder: Path) -> None:
+        make_dataset(kind, SAMPLES).save_to_disk(folder, max_shard_size="1GB")
+
+    return on_disk.folder(f"{kind}-{SPLIT}-{SAMPLES}-{generator_version()}", make)
 
 
 def make_dataset(kind: str, n: int) -> DatasetDict:
@@ -70,20 +59,7 @@ def make_dataset(kind: str, n: int) -> DatasetDict:
     return DatasetDict({SPLIT: Dataset.from_list(rows, features=_FEATURES)})
 
 
-def cache_dir() -> Path:
-    """Below the user's cache, or in the temporary folder where that cannot be written."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mini_vlm"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.gettempdir()) / f"mini_vlm-{os.getuid()}"
-    return home if os.access(home, os.W_OK) else Path(tempfile.gettempdir()) / f"mini_vlm-{os.getuid()}"
-
-
 @cache
 def generator_version() -> str:
     """A hash of everything that draws and words the samples."""
-    digest = hashlib.sha256(_LAYOUT.encode())
-    for name in _GENERATOR:
-        digest.update(Path(tiny_vlm.__file__).with_name(name).read_bytes())
-    return digest.hexdigest()[:12]
+    return on_disk.version(_LAYOUT, (Path(tiny_vlm.__file__).with_name(name) for name in _GENERATOR))
