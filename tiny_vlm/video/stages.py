@@ -1,0 +1,86 @@
+"""The schedule of training: what each stage sees, for how long, and with which aids."""
+
+from dataclasses import dataclass, field
+
+
+def log(text: str) -> None:
+    print(text, flush=True)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Common to all stages. `first` is the index of the first training sample; stages use different ones."""
+
+    name: str
+    steps: int
+    first: int
+    muon_lr: float
+    adam_lr: float
+    seed: int = 0
+    compile: bool = True
+
+
+@dataclass(frozen=True)
+class VisionStage(Stage):
+    """The vision tower alone, with classifiers for each cell.
+
+    Attributes:
+        pairs: frame pairs in a batch.
+        counts: cells kept of a frame pair, in turns.
+    """
+
+    pairs: int = 48
+    counts: tuple[int, ...] = (8, 16, 49, 16)
+
+
+@dataclass(frozen=True)
+class LMStage(Stage):
+    """The language model, with the vision tower frozen.
+
+    Attributes:
+        tokens: vision tokens kept of a video; 392 is all.
+        kinds: videos of each kind in one batch.
+        supervision: weight of the attention aids; it falls to zero over the second half of the stage.
+        parts: groups of similar length that a batch is split into.
+    """
+
+    tokens: int = 32
+    kinds: dict[str, int] = field(default_factory=dict)
+    supervision: float = 0.0
+    parts: int = 3
+
+
+STAGES: list[Stage] = [
+    VisionStage("vision", steps=800, first=0, muon_lr=0.02, adam_lr=2e-3),
+    LMStage(
+        "lookup",
+        steps=1200,
+        first=100_000,
+        muon_lr=0.02,
+        adam_lr=2e-3,
+        tokens=28,
+        kinds={"moment": 18, "order": 14, "motion": 6, "describe": 10},
+        supervision=1.0,
+    ),
+    LMStage(
+        "free",
+        steps=600,
+        first=200_000,
+        muon_lr=0.012,
+        adam_lr=1.2e-3,
+        tokens=64,
+        kinds={"moment": 18, "order": 14, "motion": 6, "describe": 10},
+        supervision=0.3,
+    ),
+    LMStage(
+        "whole",
+        steps=300,
+        first=300_000,
+        muon_lr=0.006,
+        adam_lr=6e-4,
+        tokens=392,
+        kinds={"moment": 6, "order": 5, "motion": 2, "describe": 3},
+        supervision=0.1,
+        parts=1,
+    ),
+]
