@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from kv_caches import ConfigError, UnsupportedError
 
 _SECONDS_FOR_THE_FIRST_PROCESS = 3
+_INTERRUPTED = 130
 
 
 class RunStopped(SystemExit):
@@ -38,6 +39,17 @@ class SamplesFailed(RunStopped):
 
 class PromptError(ValueError):
     """A prompt that cannot be answered; its sample fails."""
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[None]:
+    """Turns Ctrl-C into `RunStopped`, with the status that a shell expects."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        stopped = RunStopped("interrupted; every answer so far is on disk, and the same command goes on from there")
+        stopped.code = _INTERRUPTED
+        raise stopped from error
 
 
 @contextmanager

@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
     from kv_caches import ConfigError, UnsupportedError
     from lmms_eval_plugins import checks, preflight
+    from lmms_eval_plugins.errors import stop_on_interrupt
 
     known, sweep, found = preflight.parse(rest), None, []
     try:
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     checks.stop_on(found)
     assert sweep is not None
     checks.print_notices()
-    return sweep.run()
+    with stop_on_interrupt():
+        return sweep.run()
 
 
 def _parser() -> argparse.ArgumentParser:

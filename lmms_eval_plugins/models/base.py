@@ -15,7 +15,7 @@ from transformers import BatchFeature
 
 from kv_caches import KVConfig
 from lmms_eval_plugins import decoding, kept, limits, precedence, records, session
-from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
 from lmms_eval_plugins.models.loading import LoadedOnDemand
@@ -225,7 +225,8 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         progress = Progress(total, active=self.rank == 0)
         computation = Computation(self, self._runs, progress, clock=self.clock)
         try:
-            computation.run(asked)
+            with stop_on_interrupt():
+                computation.run(asked)
         finally:
             progress.close()
         return computation.seconds.get(self.settings.kv, 0.0)

@@ -243,6 +243,40 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
     assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
 
 
+def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, capfd):
+    child = grid.forked(lambda: grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200))
+    while not toy.records(environment):
+        time.sleep(0.002)
+    os.kill(child, signal.SIGINT)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error: ", "Traceback"))]
+    assert errors == ["error: interrupted; every answer so far is on disk, and the same command goes on from there"]
+    before = len(toy.records(environment))
+    assert 0 < before < len(toy.documents())
+    grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200)
+    assert len(toy.records(environment)) == len(toy.documents())
+
+
+def test_a_call_leaves_the_gaps_of_other_configurations_to_theirs(llava, environment, monkeypatch, tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text("retention: [0.1]\nmethods: [full, tgv_kv, snapkv]\n")
+    monkeypatch.setenv("KV_SWEEP", str(path))
+    whole = grid.ask(grid.wrapper(llava, environment), toy.documents())
+    (gap,) = (
+        path.with_name("records.rank0.jsonl")
+        for path in environment.glob("v1-*/config.json")
+        if json.loads(path.read_text())["config"]["method"] == "snapkv"
+    )
+    gap.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(LlavaHfChat, "_load", lambda self: pytest.fail("weights were loaded"))
+        assert grid.ask(grid.wrapper(llava, environment), toy.documents()) == whole
+    monkeypatch.setenv("KV_CACHE_TYPE", "snapkv")
+    assert all(grid.ask(grid.wrapper(llava, environment), toy.documents()))
+    assert len(toy.records(gap.parent)) == len(toy.documents())
+    assert len(toy.records(environment)) == 3 * len(toy.documents())
+
+
 @pytest.mark.parametrize(
     "line",
     ["[" * 200_000, "[]", "{}", '{"schema": 2}']
