@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 

@@ -26,12 +26,18 @@ WORDING = {
     ),
     "colour": (
         "what colour is the {shape} at {key} seconds?",
-        ("at {key} seconds, which colour does the {shape} have?", "when {key} seconds have passed, how is the {shape} painted?"),
+        (
+            "at {key} seconds, which colour does the {shape} have?",
+            "when {key} seconds have passed, how is the {shape} painted?",
+        ),
         "is it {x}?",
     ),
     "when": (
         "when does the {key} appear?",
-        ("at which second can you see the {key} for the first time?", "how many seconds have passed when the {key} comes?"),
+        (
+            "at which second can you see the {key} for the first time?",
+            "how many seconds have passed when the {key} comes?",
+        ),
         "is it at {x}?",
     ),
     "after": (
@@ -51,7 +57,10 @@ WORDING = {
     ),
     "describe": (
         "describe what happens in the video.",
-        ("tell me all that you can see, in the order in which it appears.", "list everything that appears, with its time."),
+        (
+            "tell me all that you can see, in the order in which it appears.",
+            "list everything that appears, with its time.",
+        ),
         "is there a {x}?",
     ),
 }  # fmt: skip
@@ -178,8 +187,7 @@ def motion(rng: Rng) -> Asked:
 
 def describe(rng: Rng) -> Asked:
     """Everything that appears, with time and place."""
-    numbers = rng.below(3)
-    world = make_world(rng, shapes=rng.between(3 - min(numbers, 1), 5 - numbers), numbers=numbers)
+    world = make_world(rng, shapes=rng.between(2, 5), numbers=rng.between(1, 2))
     pieces: list[Piece] = []
     for item in world.items:
         pieces += ([(",", [])] if pieces else []) + _event(item)
