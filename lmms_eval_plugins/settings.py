@@ -1,6 +1,7 @@
 """Everything that is decided before a model is loaded: checked, resolved, and put into the fingerprint."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,7 @@ _NOT_IN_FINGERPRINT = (
     "kv_fingerprint",
 )
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
+_DEVICES = ("cpu", "cuda", "cuda:0")
 _KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
 
@@ -213,7 +215,7 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
     Raises:
         ConfigError: CUDA is asked for and there is none, or there are more processes than GPUs.
     """
-    device, device_map = str(device or ""), str(device_map or "")
+    device, device_map = _device("device", device, _DEVICES), _device("device_map", device_map, (*_DEVICES, "auto"))
     asked = device_map if device_map not in ("", "auto") else device
     cuda = torch.cuda.is_available()
     if asked.startswith("cuda") and not cuda:
@@ -221,6 +223,7 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
         raise ConfigError(f"{name}={asked}: there is no CUDA device on this machine; use device_map=cpu")
     if asked == "cpu" or not cuda:
         return "cpu", "cpu"
+    _check_number(asked)
     processes = int(env.get("LOCAL_WORLD_SIZE", env.get("WORLD_SIZE", 1)))
     if processes == 1:
         return (asked or "cuda"), (device_map or asked or "cuda")
@@ -232,6 +235,19 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
             f"{processes} processes, but this machine has {gpus} CUDA device(s); use --num_processes={gpus}"
         )
     return f"cuda:{local_rank}", f"cuda:{local_rank}"
+
+
+def _device(name: str, asked: Any, allowed: tuple[str, ...]) -> str:
+    value = str(asked or "")
+    if value and not re.fullmatch(r"cuda:\d+", value):
+        _one_of(name, value, allowed)
+    return value
+
+
+def _check_number(asked: str) -> None:
+    gpus = torch.cuda.device_count()
+    if asked.startswith("cuda:") and int(asked[5:]) >= gpus:
+        raise ConfigError(f"{asked} in --model_args: this machine has {gpus} CUDA device(s), counted from cuda:0")
 
 
 def _dtype(asked: Any, family: Family, device: str) -> str:

@@ -38,6 +38,8 @@ def test_a_missing_checkpoint_is_named(good, tmp_path):
     [
         ({"device_map": "cuda"}, "device_map=cuda: there is no CUDA device"),
         ({"device_map": "", "device": "cuda:1"}, "device=cuda:1: there is no CUDA device"),
+        ({"device_map": "", "device": "cdua:1"}, "device=cdua:1 in --model_args is unknown; allowed: cpu"),
+        ({"device_map": "atuo"}, "device_map=atuo in --model_args is unknown"),
         ({"batch_size": "auto"}, "--batch_size auto"),
         ({"batch_size": 0}, "--batch_size 0"),
         ({"dtype": "fp16"}, "dtype=fp16"),
@@ -118,6 +120,8 @@ def test_processes_share_the_gpus_out(monkeypatch):
     assert resolve_device(None, "cpu", second) == ("cpu", "cpu")
     with pytest.raises(ConfigError, match="--num_processes=2"):
         resolve_device(None, "auto", {"LOCAL_WORLD_SIZE": "3"})
+    with pytest.raises(ConfigError, match=r"cuda:2 .* 2 CUDA device\(s\)"):
+        resolve_device("cuda:2", None, {})
 
 
 def test_without_a_gpu_auto_means_the_cpu_in_float32(good, monkeypatch):
