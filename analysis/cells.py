@@ -79,6 +79,9 @@ class Cells:
 def _cell(row: dict[str, Any], paper: pd.Series | None) -> Cell:
     off = abs(row["achieved"] / row["retention"] - 1) > OFF_NOMINAL
     notes = [f"{row[state]} {state}" for state in ("failed", "unjudged") if row[state]]
+    if row["judge"].startswith("exact/"):  # no judge model: nothing that the paper's number could be compared with
+        paper = None
+        notes.append("offline judge")
     score, share = row["scale"] * row["score"], None if pd.isna(row["share"]) else 100 * row["share"]
     return Cell(
         score=score,

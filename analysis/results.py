@@ -14,6 +14,7 @@ from .names import main_metric
 from .records import configuration, records_folder, records_of
 
 SCHEMAS = (1,)
+JUDGED_METRIC = "videott_open_ended_score"
 NAN = float("nan")
 
 
@@ -103,10 +104,17 @@ def read_single_run(run: Path) -> list[dict[str, Any]]:
             raise ResultsError(f"{scores[-1]}: no score of {task}, though it has records")
         metric, score, stderr = _metric(content["results"][task])
         row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
-        rows.append(
-            row | {"judged": None, "unjudged": 0, "judge": ""} | dict.fromkeys(("difference", "low", "high"), NAN)
-        )
+        row |= _judging(metric, content.get("judge", {}).get(task), len(group))
+        rows.append(row | dict.fromkeys(("difference", "low", "high"), NAN))
     return rows
+
+
+def _judging(metric: str, judge: dict[str, Any] | None, samples: int) -> dict[str, Any]:
+    """What `python -m lmms_eval_plugins.judge` says about a run that was started alone."""
+    if judge is None:
+        unknown = samples if metric == JUDGED_METRIC else 0
+        return {"judged": None, "unjudged": unknown, "judge": ""}
+    return {"judged": judge["judged"], "unjudged": judge["unjudged"], "judge": _judge(judge)}
 
 
 def _means(group: pd.DataFrame) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
         if row["failed"]:
             _refuse(f"{row['path']}: {row['failed']} samples failed; run again", results, allow_failures)
         if row["unjudged"] and not allow_unjudged:
-            unjudged = f"{row['unjudged']} answers were not judged; run again with a judge"
+            unjudged = f"{row['unjudged']} answers are unjudged; run python -m lmms_eval_plugins.judge on the folder"
             raise ResultsError(f"{row['path']}: {unjudged}, or pass --allow-unjudged")
         if pd.isna(row["score"]):
             results.absent[_cell(row)] = f"unjudged {row['unjudged']}" if row["unjudged"] else "no score"

@@ -42,7 +42,7 @@ def overview(results: Results, folder: Path) -> str:
     note = (
         "\nScores as lmms-eval gives them, shares in %, with the share of the full cache in brackets; "
         f"{runs['samples'].min()} samples per task, {runs['answer_tokens'].mean():.1f} tokens per answer; "
-        "kept and KV are means over samples."
+        "kept and KV are means over samples." + judging(runs)
     )
     (folder / "table.md").write_text(as_text(table, markdown=True, numbers_right=True) + "\n" + note + "\n")
     text = as_text(table, numbers_right=True) + "\n" + note + f"\n\nTable {folder / 'table.md'}"
@@ -50,6 +50,18 @@ def overview(results: Results, folder: Path) -> str:
         return text
     pareto.draw(runs, folder / "score_vs_retention", formats=["png"])
     return text + f"\nPlot  {folder / 'score_vs_retention.png'}"
+
+
+def judging(runs: pd.DataFrame) -> str:
+    """Who judged open answers, and how many of them; nothing if no task has any."""
+    said = []
+    for judge, group in runs[runs["judge"] != ""].groupby("judge"):
+        kind, model, version = str(judge).split("/", 1)[0], *str(judge).split("/", 1)[1].rsplit("/", 1)
+        judged, unjudged = int(group["judged"].sum()), int(group["unjudged"].sum())
+        count = f"{judged} of {judged + unjudged} open answers are judged"
+        by = f"by {model} (question {version})" if kind == "api" else f"by the offline rule {version}"
+        said.append(f" {count} {by}." + (" NOT comparable to the paper." if kind == "exact" else ""))
+    return "".join(said)
 
 
 def main(arguments: list[str] | None = None) -> int:
