@@ -1,4 +1,7 @@
-"""What was answered once is never computed again and never lost; what was asked differently is never mixed up."""
+"""What was answered once is never computed again and never lost; what was asked differently is never mixed up.
+
+`KILLS=20 pytest -s -k kills` kills more often and prints what was on disk each time.
+"""
 
 import errno
 import itertools
@@ -17,6 +20,8 @@ from lmms_eval_plugins.models.llava_hf import LlavaHfChat
 from lmms_eval_plugins.store import Key, Store
 
 from . import grid, toy
+
+KILLS = int(os.environ.get("KILLS", "5"))
 
 
 @pytest.fixture
@@ -219,26 +224,30 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
     path.write_text(grid.SWEEP)
     monkeypatch.setenv("KV_SWEEP", str(path))
     monkeypatch.setenv("KV_DECODE_BATCH", "2")
-    expected = grid.ask(grid.wrapper(llava, environment / "whole", batch=1), toy.documents())
-    total = grid.CONFIGURATIONS * len(toy.documents())
-    folder, rng, kills = environment / "killed", random.Random(0), 0
+    docs = toy.documents() * max(1, 3 * (KILLS // 10))
+    expected = grid.ask(grid.wrapper(llava, environment / "whole", batch=1), docs)
+    total = grid.CONFIGURATIONS * len(docs)
+    folder, rng = environment / "killed", random.Random(0)
 
     def stored():
         return sum(file.read_bytes().count(b"\n") for file in folder.rglob("records.rank0.jsonl"))
 
-    while kills < 5:
-        child = grid.forked(lambda: grid.ask(grid.wrapper(llava, folder, batch=1), toy.documents()))
-        target = stored() + rng.randint(1, 3)
+    for kill in range(1, KILLS + 1):
+        before = stored()
+        child = grid.forked(lambda: grid.ask(grid.wrapper(llava, folder, batch=1), docs))
+        target = before + rng.randint(1, 3)
         while stored() < target:
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.05))
         os.killpg(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        kills += 1
+        print(f"kill {kill}: {stored()} of {total} answers on disk, {stored() - before} of them new")
     assert stored() < total
-    assert grid.ask(grid.wrapper(llava, folder, batch=1), toy.documents()) == expected
+    assert grid.ask(grid.wrapper(llava, folder, batch=1), docs) == expected
     lines = [json.loads(line) for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
-    assert len(lines) == total == len({(line["fingerprint"], line["doc_id"]) for line in lines})
+    distinct = {(line["fingerprint"], line["doc_id"]) for line in lines}
+    print(f"then to the end: {len(lines)} answers on disk, {len(lines) - len(distinct)} of them computed twice")
+    assert len(lines) == total == len(distinct)
     whole = {(line["fingerprint"], line["doc_id"]): line["answer"] for line in toy.records(environment / "whole")}
     assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
 
