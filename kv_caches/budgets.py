@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from .errors import ConfigError
 from .statistics import PrefillStats
@@ -52,7 +52,11 @@ def _fill(shares: Sequence[float], total: int, cap: int, floor: int) -> list[flo
 
 
 class Budget(Protocol):
-    """Layer budgets: entries kept per layer (and per KV head where a method keeps one set per head)."""
+    """Layer budgets: entries kept per layer (and per KV head where a method keeps one set per head).
+
+    One whose ``from_length`` is True needs the prompt's length and nothing that was measured, so that every layer can
+    evict as soon as it has run.
+    """
 
     def allocate(self, stats: PrefillStats, retention: float) -> list[int]:
         """Return L integers, each in [1, N]."""
@@ -74,6 +78,8 @@ def total_budget(stats: PrefillStats, retention: float) -> int:
 @dataclass(frozen=True)
 class Uniform:
     """The same budget in every layer."""
+
+    from_length: ClassVar[bool] = True
 
     def allocate(self, stats: PrefillStats, retention: float) -> list[int]:
         return water_fill([1.0] * stats.n_layers, total_budget(stats, retention), stats.prompt.length)

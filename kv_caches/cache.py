@@ -39,7 +39,7 @@ class EvictingLayer(DynamicLayer):
         self.rules: list[Any] | None = None
         self._chosen: Tensor | None = None  # (B, P, K) positions of the first K slots; tokens in sequence follow
         self._chosen_at = 0  # tokens seen when they were chosen
-        self._held = torch.zeros(len(offsets)).double()  # (B,) entries among the first slots, mean over KV heads
+        self._held = -offsets.cpu().double()  # (B,) entries among the first slots, mean over KV heads
         self._room: tuple[Tensor, Tensor] | None = None  # storage that keys and values are views into
         self._valid: Tensor | None = None  # (B, P, room) bool, the same for `valid`
 

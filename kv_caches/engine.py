@@ -16,7 +16,7 @@ from .config import KVConfig
 from .errors import UnsupportedError
 from .models import check_model_type
 from .prompt import split_batch, vision_token_ids
-from .rows import Row, evict_step, evicted, note_step, records
+from .rows import Row, evict_step, note_step, records, replaced
 from .statistics import PrefillStats, Statistic
 
 
@@ -52,6 +52,7 @@ class Attachment:
         self._cache: Any = None
         self._attended = 0  # attention calls of the present forward call
         self._stats: list[PrefillStats] | None = None
+        self._rows: list[Row] = []  # of a prompt whose layers evict one by one
         self._inputs: dict[Any, tuple[Any, Any]] = {}
         self._vision_ids = vision_token_ids(model.config)
         self._cache_name = kernels.cache_argument(model)
@@ -90,6 +91,7 @@ class Attachment:
             kernels.HANDLERS.pop(module, None)
         self._hooks, self._configs = [], []
         self._cache = self._stats = None
+        self._rows = []
 
     def __enter__(self) -> Attachment:
         return self
@@ -104,7 +106,7 @@ class Attachment:
 
     def _before(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Start of a forward call: a prompt (empty cache) or one decode step."""
-        self._cache, self._stats, self._inputs, self._attended = None, None, {}, 0
+        self._cache, self._stats, self._rows, self._inputs, self._attended = None, None, [], {}, 0
         if kwargs.get("use_cache") is False:
             raise UnsupportedError("use_cache=False leaves no cache to evict from; detach the model for such a call")
         cache = kwargs.get(self._cache_name)
@@ -132,6 +134,8 @@ class Attachment:
         offsets = torch.tensor([ids.shape[1] - prompt.length for prompt in prompts])
         kernels.adopt(cache, [EvictingLayer(offsets) for _ in self._modules])
         self._stats = [PrefillStats(prompt, len(self._modules)) for prompt in prompts]
+        if self.method.evicts_in_layer:
+            self._rows = [Row.begin(i, self.config, self.method, stats) for i, stats in enumerate(self._stats)]
 
     def _capture(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self._stats is not None:
@@ -146,6 +150,7 @@ class Attachment:
         if self._stats is not None:
             output = call(query, key, value, mask, **kwargs)
             self._collect(module, query, key, value, kwargs)
+            self._evict_early(module.layer_idx)
             return output
         layer = self._cache.layers[module.layer_idx]
         valid = layer.valid(kwargs.get("sliding_window"))
@@ -194,9 +199,19 @@ class Attachment:
             self._prefilled(cache, stats)
 
     def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
-        """Evict; layer by layer, so that never more than one layer exists twice."""
-        rows = [Row.of(i, self.config, self.method, sample) for i, sample in enumerate(stats)]
-        for index, layer in enumerate(cache.layers):
-            cache.layers[index] = evicted(layer, index, rows)
+        """End of a prompt: evict where that was not done layer by layer; never more than one layer exists twice."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            rows = [Row.of(i, self.config, self.method, sample) for i, sample in enumerate(stats)]
+            for index, layer in enumerate(cache.layers):
+                cache.layers[index] = replaced(layer, index, rows)
         self._records += records(cache, rows, self.record_kept)
         self.kept = [row.selection.kept for row in rows]
+
+    @torch.no_grad()
+    def _evict_early(self, index: int) -> None:
+        """Right after a layer ran, if the method can tell what stays."""
+        for row in self._rows:
+            row.choose(index)
+        if self._rows:
+            self._cache.layers[index] = replaced(self._cache.layers[index], index, self._rows)

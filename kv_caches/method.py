@@ -50,12 +50,13 @@ class Selection:
     """What one prompt keeps: ``kept[layer][set]`` ascending positions.
 
     ``official_broke`` marks a prompt on which the released code fails and falls back to the full cache. ``window`` is
-    the size of the observation window, where the scores come from one.
+    the size of the observation window, where the scores come from one; ``budgets`` are those of the layers.
     """
 
     kept: list[list[Tensor]]
     official_broke: bool = False
     window: int | None = None
+    budgets: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,29 @@ class Method:
             raise ConfigError(f"KV_PROFILE={config.profile!r}: {self.name} (variant {self.variant}) reads no profile")
         return self
 
+    @property
+    def evicts_in_layer(self) -> bool:
+        """Whether a layer can evict before the next one runs, so that the whole prompt is never cached."""
+        return getattr(self.budget, "from_length", False) and type(self).select is Method.select
+
     def select(self, stats: PrefillStats, retention: float) -> Selection:
         """Kept positions of every layer for one prompt at retention ``retention`` (share kept)."""
-        budgets = self.budget.allocate(stats, retention)
-        equal = tokens_kept(retention, stats.prompt.length)
-        kept = [self._keep(stats, layer, budget, equal) for layer, budget in enumerate(budgets)]
+        selection = self.begin(stats, retention)
+        for layer in range(stats.n_layers):
+            self.choose(selection, stats, retention, layer)
+        return selection
+
+    def begin(self, stats: PrefillStats, retention: float) -> Selection:
+        """A selection without a layer."""
         window = getattr(self.scorer, "size", None)
-        return Selection(kept, window=window and window(equal))
+        return Selection([], window=window and window(tokens_kept(retention, stats.prompt.length)))
+
+    def choose(self, selection: Selection, stats: PrefillStats, retention: float, layer: int) -> None:
+        """Add the next layer's kept positions to a selection."""
+        if not layer:
+            selection.budgets = self.budget.allocate(stats, retention)
+        equal = tokens_kept(retention, stats.prompt.length)
+        selection.kept.append(self._keep(stats, layer, selection.budgets[layer], equal))
 
     def _keep(self, stats: PrefillStats, layer: int, budget: int, equal: int) -> list[Tensor]:
         if budget >= stats.prompt.length:

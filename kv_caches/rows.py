@@ -34,6 +34,19 @@ class Row:
         """Let the method choose what stays."""
         return cls(sample, config, method, stats, method.select(stats, config.retention))
 
+    @classmethod
+    def begin(cls, sample: int, config: KVConfig, method: Method, stats: PrefillStats) -> Row:
+        """For a method that chooses layer by layer, see :meth:`choose`."""
+        return cls(sample, config, method, stats, method.begin(stats, config.retention))
+
+    def choose(self, index: int) -> None:
+        """Let the method choose what stays in the next layer."""
+        self.method.choose(self.selection, self.stats, self.config.retention, index)
+
+    def keeps_all(self, index: int) -> bool:
+        """Whether nothing leaves a layer."""
+        return all(kept.numel() == self.stats.prompt.length for kept in self.selection.kept[index])
+
     def evict_from(self, layer: EvictingLayer, index: int) -> tuple[list[Tensor], list[Merging] | None]:
         """Slots that stay in a layer of the prompt's cache, and for each set of them who is merged into whom."""
         offset, sets, merge = int(layer.offsets[self.sample]), self.selection.kept[index], self.method.merge
@@ -55,6 +68,11 @@ class RuleAtWork:
     rule: DecodeRule
     state: Any
     record: dict[str, Any]
+
+
+def replaced(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLayer:
+    """What takes the place of layer ``index`` when its prompt is not needed any more: itself if nothing leaves it."""
+    return layer if all(row.keeps_all(index) for row in rows) else evicted(layer, index, rows)
 
 
 def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLayer:

@@ -47,7 +47,7 @@ class SharedPrefill(Attachment):
         return frozenset().union(*(method.needs for method in self.methods.values()))
 
     def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
-        self._layers, self._samples = list(cache.layers), stats
+        self._layers, self._samples, self._rows = list(cache.layers), stats, []
         self._deltas = kernels.position_deltas(self._model)
 
     def release(self) -> None:

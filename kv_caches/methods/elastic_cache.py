@@ -9,6 +9,7 @@ selection is unrelated to importance: see elastic_cache_official.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class AtLeast:
     """Equal budgets, but never fewer than the protected tokens: on tiny prompts the achieved share is larger."""
 
     protected: int = 5
+    from_length: ClassVar[bool] = True
 
     def allocate(self, stats: PrefillStats, retention: float) -> list[int]:
         smallest = min(self.protected, stats.prompt.length)

@@ -9,6 +9,7 @@ set per KV head, no repeated keys). ``paper`` puts layers on the line exactly an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..budgets import tokens_kept, total_budget, water_fill
 from ..method import Method
@@ -29,6 +30,7 @@ class Pyramid:
 
     votes: WindowVotes = VOTES
     beta: int = 20
+    from_length: ClassVar[bool] = True
 
     def window(self, stats: PrefillStats, retention: float) -> int:
         """w, one for all layers: capped at half the mean budget B."""
