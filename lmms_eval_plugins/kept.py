@@ -71,6 +71,12 @@ def _video_ids(config: Any) -> set[int]:
     return {value for value in found if value is not None}
 
 
+def _text(tokenizer: Any, token: int) -> str:
+    """A token's letters, with the space before them that decoding it alone would drop."""
+    text, raw = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
+    return f" {text}" if raw.startswith(("\u2581", "\u0120")) and not text.startswith(" ") else text
+
+
 def _write(
     folder: Path, name: str, ids: list[int], prompt: Prompt, placed: list[tuple[int, Block]], processor: Any
 ) -> None:
@@ -85,6 +91,7 @@ def _write(
         (folder / file).write_bytes(data.getvalue())
         grid = {key: getattr(block, key) for key in ("kind", "rows", "columns", "newline", "end")}
         described.append({"file": file, "start": start, **grid})
-    texts = processor.tokenizer.batch_decode([[token] for token in ids])
-    tokens = [None if is_vision else text for text, is_vision in zip(texts, prompt.is_vision.tolist())]
+    tokens = [
+        None if seen else _text(processor.tokenizer, token) for token, seen in zip(ids, prompt.is_vision.tolist())
+    ]
     write_json(folder / f"{name}.json", {"schema": SCHEMA, "tokens": tokens, "blocks": described})

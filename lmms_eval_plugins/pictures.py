@@ -57,10 +57,11 @@ def _llava(batch: dict[str, Any], processor: Any, config: Any) -> Iterator[Block
     if pixels is None:
         return
     side = config.vision_config.image_size // config.vision_config.patch_size
-    extra = int(config.vision_feature_select_strategy == "full" and config.model_type == "llava")
     if config.model_type == "llava":
+        if processor.num_additional_image_tokens != (processor.vision_feature_select_strategy == "default"):
+            raise ValueError("where the tokens lie is not known if a class token is among them")
         for image in pixels:
-            yield Block("image", _shown(image, processor.image_processor), side, side, end=extra)
+            yield Block("image", _shown(image, processor.image_processor), side, side)
         return
     for tiles, size in zip(pixels, batch["image_sizes"].tolist(), strict=True):
         yield from _any_resolution(tiles, size, side, processor, config)
