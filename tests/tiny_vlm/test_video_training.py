@@ -13,7 +13,7 @@ from tiny_vlm.video.model import build_model
 from tiny_vlm.video.processor import build_processor
 from tiny_vlm.video.render import shown
 from tiny_vlm.video.sequences import SequenceBuilder
-from tiny_vlm.video.stages import LMStage, VisionStage
+from tiny_vlm.video.stages import ALL, PLAIN, LMStage, VisionStage
 from tiny_vlm.video.vision_stage import FEATURE_SIZE, train_vision
 
 WHOLE = 392
@@ -33,7 +33,7 @@ def model(processor):
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_all_tokens_training_gives_the_stock_ids_positions_and_logits(processor, model, kind):
-    batch = next(video_batches({kind: 1}, WHOLE, first=0, steps=1))
+    batch = next(video_batches({kind: 1}, PLAIN, WHOLE, first=0, steps=1))
     batch.styles = ["primary"]
     sequence = SequenceBuilder(processor.tokenizer).build(batch)[0]
     stage = LMStage("test", **TINY, tokens=WHOLE)
@@ -60,7 +60,7 @@ def float_features(step: Step, batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_hint_points_at_what_it_says(processor, kind):
-    batch = next(video_batches({kind: 12}, 28, first=0, steps=1))
+    batch = next(video_batches({kind: 12}, ALL, 28, first=0, steps=1))
     builder = SequenceBuilder(processor.tokenizer, parts=1)
     sequence = builder.build(batch)[0]
     assert (sequence.hints["stamp"].sum(-1) == (sequence.place >= 0)).all()

@@ -13,14 +13,6 @@ from tiny_vlm.video.questions import Asked
 from tiny_vlm.video.render import BLANK_LABELS, labels, shown, tile
 from tiny_vlm.video.world import CELL, CELLS, COLOURS, DIRECTIONS, GRID, SECONDS, Colour, Item, World
 
-STYLE_SHARES = {
-    "primary": 30,
-    "paraphrase": 20,
-    "wrong_leading": 15,
-    "correct_leading": 10,
-    "multiple_choice": 25,
-}
-
 
 @dataclass
 class CellBatch:
@@ -48,18 +40,27 @@ class VideoBatch:
     styles: list[str]
 
 
-def video_batches(kinds: Mapping[str, int], count: int, first: int, steps: int) -> Iterator[VideoBatch]:
-    """Yields `steps` batches with kinds[kind] videos of each kind, from training sample `first` on."""
+def video_batches(
+    kinds: Mapping[str, int], styles: Mapping[str, int], count: int, first: int, steps: int
+) -> Iterator[VideoBatch]:
+    """Yields `steps` batches.
+
+    Args:
+        kinds: videos of each kind in a batch.
+        styles: relative frequency of each style of question.
+        count: vision tokens kept of each video.
+        first: index of the first training sample of each kind, so that stages do not repeat videos.
+    """
     for step in range(steps):
-        asked, styles, kept, tiles = [], [], [], []
+        asked, asked_in, kept, tiles = [], [], [], []
         for kind, size in kinds.items():
             for index in range(first + step * size, first + (step + 1) * size):
                 rng = Rng("training-" + sample_id(kind, "train", index))
                 asked.append(make_asked(kind, "train", index))
-                styles.append(_style(rng))
+                asked_in.append(_style(rng, styles))
                 kept.append(keep_tokens(asked[-1].world, count, rng))
                 tiles.append(_tiles(asked[-1].world, kept[-1]))
-        yield VideoBatch(patches(np.stack(tiles)), torch.from_numpy(np.stack(kept)), asked, styles)
+        yield VideoBatch(patches(np.stack(tiles)), torch.from_numpy(np.stack(kept)), asked, asked_in)
 
 
 def keep_tokens(world: World, count: int, rng: Rng) -> np.ndarray:
@@ -108,13 +109,13 @@ def patches(tiles: np.ndarray) -> torch.Tensor:
     return parts.permute(0, 1, 3, 5, 7, 2, 4, 6).flatten(4).flatten(2, 3).float() / 127.5 - 1
 
 
-def _style(rng: Rng) -> str:
-    left = rng.below(100)
-    for style, share in STYLE_SHARES.items():
+def _style(rng: Rng, shares: Mapping[str, int]) -> str:
+    left = rng.below(sum(shares.values()))
+    for style, share in shares.items():
         left -= share
         if left < 0:
             return style
-    raise AssertionError("the shares of STYLE_SHARES add up to 100")
+    raise AssertionError("the shares add up to their sum")
 
 
 def _tiles(world: World, kept: np.ndarray) -> np.ndarray:

@@ -20,8 +20,15 @@ from tiny_vlm.video.sequences import IGNORED, SequenceBuilder, Sequences
 from tiny_vlm.video.stages import LMStage, log
 from tiny_vlm.video.world import CELLS, SECONDS
 
-WATCHED = {"stamp": (0, 0), "previous": (2, 0), "asked": (1, 1), "evidence": (3, 0), "option": (4, 1)}
-"""Layer and place among `forward.WATCHED_HEADS` of the head that gets each hint."""
+WATCHED = (
+    ("stamp", 0, 0),
+    ("previous", 2, 0),
+    ("asked", 1, 1),
+    ("evidence", 3, 0),
+    ("evidence", 3, 1),
+    ("option", 4, 1),
+)
+"""Hints, with layer and place among `forward.WATCHED_HEADS` of the head that gets each."""
 
 
 def train_lm(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage) -> None:
@@ -30,7 +37,8 @@ def train_lm(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokeni
     step_function = Step(model, tokenizer, stage)
     optimizer = Optimizer(model.model.language_model.named_parameters(), stage.steps, stage.muon_lr, stage.adam_lr)
     start = time.time()
-    for step, batch in enumerate(video_batches(stage.kinds, stage.tokens, stage.first, stage.steps)):
+    batches = video_batches(stage.kinds, stage.styles, stage.tokens, stage.first, stage.steps)
+    for step, batch in enumerate(batches):
         step_function(batch, stage.supervision * min(1.0, 2 - 2 * step / stage.steps))
         optimizer.step()
         if step % 20 == 0 or step + 1 == stage.steps:
@@ -75,7 +83,7 @@ class Step:
         for part in parts:
             answers, attention, right = self._part(features[:, part.rows], part)
             aid = torch.zeros(())
-            for name, (layer, head) in WATCHED.items():
+            for name, layer, head in WATCHED:
                 share = (attention[layer][:, head].float() * part.hints[name]).sum(-1)
                 wanted = part.hints[name].any(-1)
                 weights = part.weights if name in ("asked", "evidence", "option") else torch.full(wanted.shape, 0.1)

@@ -138,7 +138,7 @@ def moment(rng: Rng) -> Asked:
         second = rng.between(item.start, item.end - 1)
         pieces = [*_words("the number is"), *_number(item.number, [item.token(second)])]
         others = [other.number for other in world.numbers if other is not item]
-        others += [str(n) for n in rng.sample(range(10, 100), 12)]
+        others += [str(n) for n in rng.sample(range(10, 100), 90)]
         return _asked(rng, world, topic, pieces, item.number, others, key=str(second))
     item = rng.pick(world.shapes)
     if topic == "when":

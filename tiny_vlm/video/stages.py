@@ -40,37 +40,43 @@ class LMStage(Stage):
     Attributes:
         tokens: vision tokens kept of a video; 392 is all.
         kinds: videos of each kind in one batch.
+        styles: relative frequency of each style of question.
         supervision: weight of the attention aids; it falls to zero over the second half of the stage.
         parts: groups of similar length that a batch is split into.
     """
 
     tokens: int = 32
     kinds: dict[str, int] = field(default_factory=dict)
+    styles: dict[str, int] = field(default_factory=lambda: PLAIN)
     supervision: float = 0.0
     parts: int = 3
 
+
+PLAIN = {"primary": 70, "paraphrase": 30}
+ALL = {"primary": 30, "paraphrase": 20, "wrong_leading": 15, "correct_leading": 10, "multiple_choice": 25}
 
 STAGES: list[Stage] = [
     VisionStage("vision", steps=800, first=0, muon_lr=0.02, adam_lr=2e-3),
     LMStage(
         "lookup",
-        steps=1200,
+        steps=500,
         first=100_000,
         muon_lr=0.02,
         adam_lr=2e-3,
         tokens=28,
-        kinds={"moment": 18, "order": 14, "motion": 6, "describe": 10},
+        kinds={"moment": 24, "order": 12, "motion": 8, "describe": 6},
         supervision=1.0,
     ),
     LMStage(
-        "free",
-        steps=600,
+        "styles",
+        steps=700,
         first=200_000,
-        muon_lr=0.012,
-        adam_lr=1.2e-3,
-        tokens=64,
+        muon_lr=0.015,
+        adam_lr=1.5e-3,
+        tokens=40,
         kinds={"moment": 18, "order": 14, "motion": 6, "describe": 10},
-        supervision=0.3,
+        styles=ALL,
+        supervision=0.5,
     ),
     LMStage(
         "whole",
@@ -80,6 +86,7 @@ STAGES: list[Stage] = [
         adam_lr=6e-4,
         tokens=392,
         kinds={"moment": 6, "order": 5, "motion": 2, "describe": 3},
+        styles=ALL,
         supervision=0.1,
         parts=1,
     ),

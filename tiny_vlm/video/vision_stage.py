@@ -16,7 +16,7 @@ from tiny_vlm.video.forward import cell_features
 from tiny_vlm.video.render import CLASSES, LABELS
 from tiny_vlm.video.stages import VisionStage, log
 
-FEATURE_SIZE = 0.5
+FEATURE_SIZE = 1.0
 """Root mean square of the features that the language model starts with."""
 
 
