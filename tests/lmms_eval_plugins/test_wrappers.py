@@ -14,25 +14,25 @@ KINDS = ("chat", "simple")
 STOCK = {"llava_hf": "LlavaHf", "qwen3_vl": "Qwen3_VL", "qwen2_5_vl": "Qwen2_5_VL"}
 
 
-def stock(checkpoint, model_type, kind):
+def stock(checkpoint, model_type, kind, **options):
     """lmms-eval's own wrapper."""
     name = lmms_name(model_type)
     module = importlib.import_module(f"lmms_eval.models.{kind}.{name}")
     pixels = {} if name == "llava_hf" else toy.SMALL_PICTURES
-    return getattr(module, STOCK[name])(pretrained=str(checkpoint), device="cpu", device_map="cpu", **pixels)
+    return getattr(module, STOCK[name])(pretrained=str(checkpoint), device="cpu", device_map="cpu", **pixels | options)
 
 
-def compare_with_stock(task, folder, family, kind, monkeypatch):
+def compare_with_stock(task, folder, family, kind, monkeypatch, **options):
     """Without a method and with the full cache the answers are those of lmms-eval's own wrapper."""
     dtype = {} if family.startswith("llava") else {"dtype": "bfloat16"}
-    reference = stock(folder, family, kind)
+    reference = stock(folder, family, kind, **options)
     reference.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
     expected = reference.generate_until(task.requests(kind == "chat"))
     expected = [answer if isinstance(answer, str) else answer.text for answer in expected]
     assert all(expected)
-    assert toy.ask(toy.wrapper(folder, kind, **dtype), task) == expected
+    assert toy.ask(toy.wrapper(folder, kind, **dtype, **options), task) == expected
     monkeypatch.setenv("KV_CACHE_TYPE", "none")
-    assert toy.ask(toy.wrapper(folder, kind, **dtype), task) == expected
+    assert toy.ask(toy.wrapper(folder, kind, **dtype, **options), task) == expected
     return expected
 
 
@@ -57,6 +57,16 @@ def test_videos_are_answered_as_in_stock(family, kind, checkpoint, monkeypatch, 
     task = toy.ToyTask([{"text": "what happens?", "images": [toy.video(tmp_path / "clip.mp4")]}])
     compare_with_stock(task, checkpoint(family), family, kind, monkeypatch)
     assert toy.records(environment)[-1]["eviction"]["vision_tokens"] >= 16
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize(
+    "options", [{"fps": 1}, {"max_num_frames": 4}, {"min_pixels": 9 * 32 * 32}, {"fps": 0.5, "min_pixels": 9 * 32 * 32}]
+)
+def test_so_are_videos_sampled_and_resized_otherwise(family, options, checkpoint, monkeypatch, tmp_path):
+    task = toy.ToyTask([{"text": "what happens?", "images": [toy.video(tmp_path / "clip.mp4", frames=20)]}])
+    usual = compare_with_stock(task, checkpoint(family), family, "chat", monkeypatch)
+    assert compare_with_stock(task, checkpoint(family), family, "chat", monkeypatch, **options) != usual
 
 
 @pytest.mark.parametrize(("family", "kind"), list(zip(FAMILIES, itertools.cycle(KINDS))))
