@@ -77,12 +77,13 @@ class Cost:
     """Of answering everything once.
 
     Attributes:
-        seconds: all of it.
+        seconds: all of it. cpu: seconds of processor time, which other programs on the machine disturb less.
         phases: seconds by what was done, in turn; the rest is reading and hashing prompts.
         meter: caches of the shared prefills; stock layers of the full cache are not seen.
     """
 
     seconds: float
+    cpu: float
     phases: dict[str, float]
     meter: CacheMeter
 
@@ -97,12 +98,12 @@ def answer(questions: Questions, batch: int, **variables: str) -> Cost:
         if questions.tokens:
             model._eos = frozenset({_NEVER})
         with _timed(_parts(model), spent), CacheMeter() as meter:
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             model.generate_until(questions.requests())
-            seconds = time.perf_counter() - started
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         for run in model._runs.values():
             run.store.close()
-    return Cost(seconds, _phases(spent, model.clock), meter)
+    return Cost(seconds, cpu, _phases(spent, model.clock), meter)
 
 
 def _parts(model: Any) -> dict[str, tuple[Any, str]]:
@@ -158,18 +159,21 @@ def main() -> None:
     questions, grid = Questions(options.limit, options.tokens), {"KV_CACHE_TYPE": "none", "KV_SWEEP": options.sweep}
     configs = len(load_sweep(options.sweep))
     answer(Questions(2, 4), 2, KV_CACHE_TYPE="none")  # warm up
-    full = answer(questions, options.batch, KV_CACHE_TYPE="none").seconds
-    print(f"full cache, one run          {full:7.1f} s   1.00")
+    full = answer(questions, options.batch, KV_CACHE_TYPE="none")
+    _show("full cache, one run", full, full)
     _show(f"{configs} configurations, ragged", answer(questions, options.batch, **grid), full)
     if not options.skip_in_turn:
         _show(f"{configs} configurations, in turn", answer(questions, 1, **grid, KV_DECODE_BATCH="1"), full)
 
 
-def _show(title: str, cost: Cost, full: float) -> None:
-    print(f"{title:28} {cost.seconds:7.1f} s  {cost.seconds / full:5.2f}")
+def _show(title: str, cost: Cost, full: Cost) -> None:
+    """Seconds, and how many times the full-cache run's they are."""
+    print(f"{title:28} {cost.seconds:7.1f} s  {cost.seconds / full.seconds:5.2f}  (cpu {cost.cpu / full.cpu:.2f})")
+    if not cost.phases:
+        return
     rest = {"prompts and the rest": cost.seconds - sum(cost.phases.values())}
     for phase, seconds in (cost.phases | rest).items():
-        print(f"    {phase:24} {seconds:7.1f} s  {seconds / full:5.2f}")
+        print(f"    {phase:24} {seconds:7.1f} s  {seconds / full.seconds:5.2f}")
     most, prompt = cost.meter.peak / 2**20, cost.meter.prompt / 2**20
     print(f"    KV caches at their peak: {most:.1f} MiB, of which the prompts of one batch: {prompt:.1f} MiB")
 
