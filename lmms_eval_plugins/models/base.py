@@ -212,7 +212,10 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         return run.store.find(key) is None and not failed
 
     def _compute(self, asked: list[Asked]) -> float:
-        """Computes what is missing, for all configurations of the sweep; returns this configuration's seconds."""
+        """Computes what is missing, for all configurations of the sweep; returns this configuration's seconds.
+
+        Not called if this configuration is complete: what others lack is computed when one of them is scored.
+        """
         for config in self._configs():
             if config not in self._runs:
                 self._runs[config] = self._open(for_config(self.settings, config))
