@@ -129,12 +129,13 @@ def _judges(wanted: dict[str, needs.Needs]) -> Iterator[str]:
 
 def _own_judge(tasks: list[str]) -> Iterator[str]:
     """Answers of these tasks are judged after they are stored; who will do that has to be known."""
+    asked = tasks or any(name.startswith("KV_JUDGE") for name in os.environ)
     try:
-        judge = JudgeSettings.from_env() if tasks else None
+        judge = JudgeSettings.from_env() if asked else None
     except ConfigError as error:
         yield str(error)
         return
-    if judge is not None and judge.missing:
+    if tasks and judge is not None and judge.missing:
         yield (
             f"--tasks {_some(tasks)}: answers are judged by another model, which needs {' and '.join(judge.missing)}; "
             "OPENAI_API_URL may name a server of your own, which needs no key; KV_JUDGE=exact judges offline (not "

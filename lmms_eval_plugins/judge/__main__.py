@@ -38,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             ask_missing((entry for judged in found for entry in judged.entries), judge, options.yes)
     except RunStopped:
         status = 1
+    except KeyboardInterrupt:
+        print("error: interrupted; run the same command again to go on", file=sys.stderr)
+        status = 130
     for judged in found:
         judged.judge(judge)
     rescore.write(found)

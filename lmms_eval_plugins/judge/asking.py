@@ -61,7 +61,11 @@ def _confirm(confirmed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise RunStopped("nothing was asked: confirm these requests with --yes (answers are stored; nothing is lost)")
-    if input("Send these requests? [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        said = input("Send these requests? [y/N] ").strip().lower()
+    except EOFError:
+        said = ""
+    if said not in ("y", "yes"):
         raise RunStopped("nothing was asked")
 
 

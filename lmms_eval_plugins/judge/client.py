@@ -50,9 +50,7 @@ class _Again(_Failed):
 
 def client_for(judge: JudgeSettings) -> openai.OpenAI:
     """A client for several threads; trying again is left to `ask`."""
-    return openai.OpenAI(
-        api_key=judge.key or "none", base_url=judge.base_url, timeout=judge.timeout, max_retries=0, organization=None
-    )
+    return openai.OpenAI(api_key=judge.key or "none", base_url=judge.base_url, timeout=judge.timeout, max_retries=0)
 
 
 def ask(client: openai.OpenAI, judge: JudgeSettings, entry: dict[str, Any], stopping: Event) -> dict[str, Any]:

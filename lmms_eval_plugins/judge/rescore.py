@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from lmms_eval_plugins.judge import scoring
 from lmms_eval_plugins.judge.settings import JudgeSettings
 
 Samples = list[dict[str, Any]]
-_SCORES = "_results.json"
+_SCORES, _SAMPLES = "_results.json", "_samples_"
 
 
 @dataclass
@@ -67,17 +66,16 @@ def find(folder: Path) -> list[Judged]:
     return [judged for run in nested or [folder] for judged in _of_run(run)]
 
 
-def _of_run(run: Path) -> Iterator[Judged]:
-    """From the newest results that lmms-eval wrote there."""
-    written = sorted(run.rglob(f"*{_SCORES}"), key=lambda path: path.stat().st_mtime)
-    if not written:
-        return
-    start = written[-1].name.removesuffix(_SCORES) + "_samples_"
-    for path in sorted(written[-1].parent.glob(f"{start}*.jsonl")):
+def _of_run(run: Path) -> list[Judged]:
+    """The newest answers of each task that lmms-eval wrote there."""
+    newest: dict[str, Judged] = {}
+    for path in sorted(run.rglob(f"*{_SAMPLES}*.jsonl"), key=lambda path: (path.stat().st_mtime, path.name)):
+        date, _, task = path.stem.partition(_SAMPLES)
         with path.open(encoding="utf-8") as file:
             samples = [json.loads(line) for line in file]
         if samples and all(isinstance(sample.get(scoring.METRIC), dict) for sample in samples):
-            yield Judged(run, path.name.removeprefix(start).removesuffix(".jsonl"), written[-1], samples)
+            newest[task] = Judged(run, task, path.with_name(date + _SCORES), samples)
+    return list(newest.values())
 
 
 def write(found: list[Judged]) -> None:

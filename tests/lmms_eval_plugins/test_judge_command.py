@@ -250,6 +250,43 @@ def test_a_folder_without_open_answers_is_an_error_unless_asked_for(tmp_path, mo
     assert judge(tmp_path, None, monkeypatch, "--if-any") == 0
 
 
+def test_of_each_task_the_newest_answers_count(folder, monkeypatch):
+    monkeypatch.setenv("KV_JUDGE", "exact")
+    place = folder / "full" / "model"
+    entry = {"question": "?", "answer": "red", "prediction": "red", "judge": "none"}
+    for date, task in (("2027", TASK), ("2028", "videott_paraphrase_oe"), ("2029", "chartqa")):
+        metric = METRIC if task != "chartqa" else "relaxed_overall"
+        (place / f"{date}_samples_{task}.jsonl").write_text(json.dumps({"doc_id": 0, metric: entry}) + "\n")
+        scores = {"results": {task: {f"{metric},none": None}}}
+        (place / f"{date}_results.json").write_text(json.dumps(scores))
+        os.utime(place / f"{date}_samples_{task}.jsonl", (int(date) * 10**6, int(date) * 10**6))
+    assert judge(folder, None, monkeypatch) == 0
+    judged = {path.name[:4]: json.loads(path.read_text()).get("judge") for path in place.glob("*_results.json")}
+    assert {date: sorted(tasks or ()) for date, tasks in judged.items()} == {
+        "2026": [],
+        "2027": [TASK],
+        "2028": ["videott_paraphrase_oe"],
+        "2029": [],
+    }
+    assert result(folder, "full")["counts"]["judged"] == 1
+
+
+def test_interrupted_it_keeps_what_was_judged(folder, monkeypatch, capsys):
+    land, landed = asking._Round._land, []
+
+    def interrupted(self):
+        if len(landed) == 2:
+            raise KeyboardInterrupt
+        landed.append(land(self))
+
+    monkeypatch.setattr(asking._Round, "_land", interrupted)
+    with serving([says(GOOD)]) as server:
+        assert judge(folder, server, monkeypatch) == 130
+    assert "error: interrupted; run the same command again" in capsys.readouterr().err
+    counts = [result(folder, label)["counts"]["judged"] for label in ("full", "tgv_kv-0.50")]
+    assert 0 < sum(counts) < 6
+
+
 def test_two_at_once_is_refused(folder, monkeypatch, environment, capsys):
     first = Verdicts(environment / "verdicts").open()
     try:

@@ -118,4 +118,5 @@ def test_who_judges_is_settled_before_a_model_is_loaded(env, problem, monkeypatc
     if problem is not None:
         assert problem in found[0]
         assert "\n" not in found[0]
-    assert list(checks._judges(needs.of(["videott_single_mc"]))) == []
+    others = list(checks._judges(needs.of(["videott_single_mc"])))
+    assert others == (found if "unknown" in (problem or "") else [])
