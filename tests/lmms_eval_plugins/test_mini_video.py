@@ -7,6 +7,7 @@ import decord
 import huggingface_hub
 import numpy as np
 import pytest
+import yaml
 from lmms_eval.evaluator import simple_evaluate
 from lmms_eval.tasks import TaskManager
 
@@ -154,3 +155,10 @@ def test_offline_and_without_a_key_nothing_is_missing(monkeypatch):
         "mini_video_primary" in line for line in checks.problems(preflight.parse(["--tasks", "mini_video"]), None)
     )
     assert checks.problems(preflight.parse(["--tasks", "mini_video_mc"]), None) == []
+
+
+def test_the_limit_of_new_tokens_leaves_room_for_every_answer():
+    tokenizer = build_processor().tokenizer
+    limit = yaml.safe_load((FOLDER / "_mini_video_template_yaml").read_text().replace("!function ", ""))
+    longest = max(len(tokenizer(sample.answer).input_ids) for sample in make_samples("describe", "test", 50))
+    assert 40 < longest < limit["generation_kwargs"]["max_new_tokens"]
