@@ -63,7 +63,7 @@ class QwenVL(EvictionWrapper):
         return chat.to_hf_messages(video_kwargs=self.video_kwargs(), image_kwargs=self.image_kwargs())
 
     def simple_messages(self, request: Request) -> list[Message]:
-        """System prompt, then pictures and videos, then the text; or interleaved at `<image 1>`, `<image 2>`, ..."""
+        """System prompt, if any, then pictures and videos, then the text; or interleaved at `<image 1>`, ..."""
         options = self.settings.options
         text = request.context.replace("<image>", "")
         if options["reasoning_prompt"]:
@@ -73,7 +73,8 @@ class QwenVL(EvictionWrapper):
         content: list[Message] = [*visuals, {"type": "text", "text": text}]
         if options["interleave_visuals"]:
             content = interleave(text, visuals)
-        return [{"role": "system", "content": options["system_prompt"]}, {"role": "user", "content": content}]
+        system = [{"role": "system", "content": options["system_prompt"]}] if options["system_prompt"] else []
+        return [*system, {"role": "user", "content": content}]
 
     def _visual(self, visual: Any) -> Message | None:
         if isinstance(visual, str) and visual.lower().endswith(self.video_endings):

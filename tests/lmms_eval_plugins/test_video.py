@@ -72,7 +72,10 @@ def test_a_video_that_cannot_be_shown_fails_with_its_reason_and_the_others_are_a
         assert answers[1]
 
 
-@pytest.mark.parametrize(("name", "codec", "pixels"), [("a.mp4", "mpeg4", "yuv420p"), ("b.mkv", "ffv1", "bgr0")])
+@pytest.mark.parametrize(
+    ("name", "codec", "pixels"),
+    [("a.mp4", "mpeg4", "yuv420p"), ("b.mkv", "ffv1", "bgr0"), ("c.mp4", "libx264", "yuv420p")],
+)
 def test_frames_are_those_that_decord_reads(name, codec, pixels, tmp_path):
     path = toy.video(tmp_path / name, codec=codec, pixels=pixels)
     clip = video.read(path, lambda total, fps: [0, 3, 3, total - 1])
