@@ -1,6 +1,9 @@
 """Prompts that ask nothing, or more than the model can read: failed with a reason, alone and from a shared prefill."""
 
+import io
+
 import pytest
+from PIL import Image
 
 from . import grid, toy
 
@@ -8,6 +11,13 @@ CONTEXT = 4096  # of the tiny checkpoint
 FRAME = 13  # tokens of its chat template
 SMALL = "retention: [0.1]\nmethods: [full, tgv_kv, streaming_llm]\n"
 EMPTY = "PromptError: the prompt is empty: neither text nor a picture"
+
+
+class Unreadable(list):
+    """Pictures of a document that are opened when they are asked for."""
+
+    def __iter__(self):
+        return iter([Image.open(path) for path in super().__iter__()])
 
 
 @pytest.fixture(params=["alone", "shared"])
@@ -58,6 +68,16 @@ def test_a_prompt_longer_than_the_context_fails_without_the_others(asked, capsys
     said = [line for line in capsys.readouterr().out.splitlines() if "toy/2 failed" in line]
     assert len(said) == 1
     assert said[0].endswith(error)
+
+
+def test_a_file_that_is_no_picture_fails_and_one_that_is_cut_off_is_read_as_lmms_eval_does(asked, tmp_path):
+    file = io.BytesIO()
+    toy.picture(5).save(file, "PNG")
+    cut = Image.open(io.BytesIO(file.getvalue()[: len(file.getvalue()) // 2]))
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"no picture")
+    found = outcomes(asked([{"text": "colour?", "images": images} for images in ([cut], Unreadable([path]))]))
+    assert found == {0: {("ok", None)}, 1: {("failed", f"UnidentifiedImageError: cannot identify image file '{path}'")}}
 
 
 @pytest.mark.parametrize("room", [1, 3])
