@@ -71,6 +71,8 @@ def test_every_hint_points_at_what_it_says(processor, kind):
         option = sequence.ids[i][sequence.hints["option"][i].any(0)].tolist()
         right = asked.options[asked.correct] if style == "multiple_choice" else ""
         assert processor.tokenizer.decode(option) == right
+        letters = sequence.ids[i][sequence.hints["letter"][i].any(0)].tolist()
+        assert processor.tokenizer.decode(letters) == ("A B C D" if right else "")
         assert sequence.hints["previous"][i].sum() == len(asked.world.items) - 1
 
 

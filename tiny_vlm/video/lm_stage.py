@@ -1,9 +1,9 @@
 """Later stages: mergers and language model learn to answer; the rest of the vision tower stays frozen.
 
 While `supervision` is above zero, some attention heads are given hints (`WATCHED`): vision tokens look at the time
-stamp of their frames, and a thing that appears looks at the one that appeared before it; answer tokens look at the
-words of the question that say what to look for, at the vision tokens that show the next word, and at the right
-option. These are aids for training only.
+stamp of their frames, a thing that appears looks at the one that appeared before it, and an option at its letter;
+answer tokens look at the words of the question that say what to look for, at the vision tokens that show the next
+word, and at the right option. These are aids for training only.
 """
 
 import time
@@ -26,9 +26,15 @@ WATCHED = (
     ("asked", 1, 1),
     ("evidence", 3, 0),
     ("evidence", 3, 1),
+    ("letter", 2, 1),
+    ("present", 3, 0),
+    ("present", 3, 1),
     ("option", 4, 1),
 )
 """Hints, with layer and place among `forward.WATCHED_HEADS` of the head that gets each."""
+
+FIXED_WEIGHTS = {"stamp": 0.1, "previous": 0.1, "letter": 0.1, "present": 0.5}
+"""Of each token that is given a hint; other hints weigh as much as the answer tokens they belong to."""
 
 
 def train_lm(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage) -> None:
@@ -51,6 +57,7 @@ class Step:
     def __init__(self, model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage):
         self.model = model
         self.builder = SequenceBuilder(tokenizer, stage.parts)
+        self.watched = [hint for hint in WATCHED if hint[0] in stage.hints]
         self.seen: dict[str, list[float]] = defaultdict(list)
         self.layer = torch.compile(decoder_layer, dynamic=True) if stage.compile else decoder_layer
 
@@ -83,10 +90,11 @@ class Step:
         for part in parts:
             answers, attention, right = self._part(features[:, part.rows], part)
             aid = torch.zeros(())
-            for name, layer, head in WATCHED:
+            for name, layer, head in self.watched:
                 share = (attention[layer][:, head].float() * part.hints[name]).sum(-1)
                 wanted = part.hints[name].any(-1)
-                weights = part.weights if name in ("asked", "evidence", "option") else torch.full(wanted.shape, 0.1)
+                fixed = FIXED_WEIGHTS.get(name)
+                weights = torch.full(wanted.shape, fixed) if fixed else part.weights
                 aid = aid - ((share[wanted] + 1e-4).log() * weights[wanted]).sum()
                 self.seen[f"/{name}"] += share[wanted].tolist()
             ((answers + supervision * aid) / total).backward()

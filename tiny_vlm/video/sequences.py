@@ -1,5 +1,6 @@
 """Training sequences: prompt, kept vision tokens and answer of each video, with targets and what to look at."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from tiny_vlm.video.questions import LETTERS, SPACE, Asked, Piece
 from tiny_vlm.video.world import CELLS, GRID, SECONDS
 
 IGNORED = -100
-HINTS = ("stamp", "previous", "asked", "evidence", "option")
+HINTS = ("stamp", "previous", "asked", "evidence", "option", "letter", "present")
 ANSWER_SHARE = 12
 """Answers of more tokens than this weigh as much as answers of this length."""
 
@@ -84,7 +85,7 @@ class SequenceBuilder:
         keys = [i for i in range(core, options) if line.ids[i] in {self.vocabulary[key] for key in asked.keys}]
         self._answer_hints(line, pieces, where, keys)
         if style == "multiple_choice":
-            self._option_hints(line, asked, options)
+            self._option_hints(line, asked, options, where)
         return line
 
     def _encode(self, text: str) -> list[int]:
@@ -133,11 +134,20 @@ class SequenceBuilder:
             elif shown and said:
                 line.hints["asked"].append((row, line.first + 1 + said[-1]))
 
-    def _option_hints(self, line: _Line, asked: Asked, start: int) -> None:
+    def _option_hints(self, line: _Line, asked: Asked, start: int, where: dict[int, int]) -> None:
+        """The text of each option looks at its letter, and the answer at the text of the right one.
+
+        Where it is asked what is in the video, the right option looks there itself.
+        """
         letters = [i for i in range(start, line.first) if line.ids[i] in self._letters()] + [line.first - 2]
-        begin, end = letters[asked.correct : asked.correct + 2]
+        texts = [range(begin + 2, end) for begin, end in itertools.pairwise(letters)]
+        for letter, text in zip(letters, texts):
+            line.hints["letter"] += [(row, letter) for row in text]
         row = line.first + len(asked.reply("multiple_choice")) - 1
-        line.hints["option"] += [(row, column) for column in range(begin + 2, end)]
+        line.hints["option"] += [(row, column) for column in texts[asked.correct]]
+        if asked.topic == "describe":
+            named = [item for item in asked.world.items if asked.options[asked.correct] == f"a {item.name}"]
+            line.hints["present"] += [(texts[asked.correct][-1], where[item.token(item.start)]) for item in named]
 
     def _letters(self) -> list[int]:
         return [self.tokenizer(letter + ".")["input_ids"][0] for letter in LETTERS]

@@ -41,6 +41,7 @@ class LMStage(Stage):
         tokens: vision tokens kept of a video; 392 is all.
         kinds: videos of each kind in one batch.
         styles: relative frequency of each style of question.
+        hints: which attention aids are given, see `lm_stage.WATCHED`.
         supervision: weight of the attention aids; it falls to zero over the second half of the stage.
         parts: groups of similar length that a batch is split into.
     """
@@ -48,12 +49,15 @@ class LMStage(Stage):
     tokens: int = 32
     kinds: dict[str, int] = field(default_factory=dict)
     styles: dict[str, int] = field(default_factory=lambda: PLAIN)
+    hints: tuple[str, ...] = ("stamp", "previous", "asked", "evidence", "option")
     supervision: float = 0.0
     parts: int = 3
 
 
 PLAIN = {"primary": 70, "paraphrase": 30}
 ALL = {"primary": 30, "paraphrase": 20, "wrong_leading": 15, "correct_leading": 10, "multiple_choice": 25}
+CHOICE = {"primary": 15, "paraphrase": 10, "wrong_leading": 10, "correct_leading": 5, "multiple_choice": 60}
+HINTS_OF_CHOICE = ("stamp", "previous", "asked", "evidence", "option", "letter", "present")
 
 STAGES: list[Stage] = [
     VisionStage("vision", steps=800, first=0, muon_lr=0.02, adam_lr=2e-3),
@@ -69,24 +73,37 @@ STAGES: list[Stage] = [
     ),
     LMStage(
         "styles",
-        steps=700,
+        steps=1000,
         first=200_000,
         muon_lr=0.015,
         adam_lr=1.5e-3,
         tokens=40,
-        kinds={"moment": 18, "order": 14, "motion": 6, "describe": 10},
+        kinds={"moment": 16, "order": 20, "motion": 5, "describe": 8},
         styles=ALL,
+        supervision=0.5,
+    ),
+    LMStage(
+        "choice",
+        steps=500,
+        first=300_000,
+        muon_lr=0.012,
+        adam_lr=1.2e-3,
+        tokens=40,
+        kinds={"moment": 20, "order": 16, "motion": 6, "describe": 7},
+        styles=CHOICE,
+        hints=HINTS_OF_CHOICE,
         supervision=0.5,
     ),
     LMStage(
         "whole",
         steps=300,
-        first=300_000,
+        first=400_000,
         muon_lr=0.006,
         adam_lr=6e-4,
         tokens=392,
         kinds={"moment": 6, "order": 5, "motion": 2, "describe": 3},
         styles=ALL,
+        hints=HINTS_OF_CHOICE,
         supervision=0.1,
         parts=1,
     ),
