@@ -12,7 +12,8 @@ from qwen_vl_utils.vision_process import fetch_video
 from lmms_eval_plugins import video
 from lmms_eval_plugins.models.qwen_media import chosen_frames, load_media, load_video
 
-from . import toy
+from . import grid, toy
+from .test_grid import assert_equal, separately, together
 
 WITH_VIDEO = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 
@@ -149,3 +150,23 @@ def test_a_few_frames_that_are_missing_at_the_end_are_not_counted(tmp_path, monk
     monkeypatch.setattr(video, "_measure", lambda path: (20, 4.0))
     with pytest.raises(video.VideoError, match="only 10 of its 20 frames are there"):
         video.read(path, video.uniform(4))
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_sweep_over_videos_and_pictures_gives_what_each_configuration_gives_alone(
+    family, checkpoint, environment, tmp_path, monkeypatch
+):
+    path = tmp_path / "sweep.yaml"
+    path.write_text("retention: [0.1]\nmethods: [tgv_kv, {method: h2o, decode: evict}]\n")
+    for name, value in grid.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    docs = [
+        {"text": "what happens, and when?", "images": [toy.video(tmp_path / "long.mp4")]},
+        {"text": "what?", "images": [toy.picture(1)]},
+        {"text": "and now?", "images": [toy.video(tmp_path / "short.mp4", frames=3)]},
+        {"text": "no picture", "images": []},
+    ]
+    alone = separately(checkpoint(family), path, environment / "alone", docs, monkeypatch)
+    shared = together(checkpoint(family), path, environment / "shared", docs, monkeypatch, batch=4)
+    assert len({record["answer"] for samples in alone.values() for record in samples.values()}) > 4
+    assert_equal(shared, alone)
