@@ -1,4 +1,4 @@
-"""Everything a results folder allows, from one reading of it: tables and plots below the folder."""
+"""Everything a results folder allows, from one reading of it: tables, plots and report.html below the folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import pareto, style, tables
+from . import pareto, report, style, tables
 from .errors import ResultsError, told
 from .options import add_folders, loaded
 from .runs import Results
@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n\n".join(texts))
         print("\n" + "\n".join(left_out + not_drawn))
         print(f"Tables in {folder / 'tables'}, {len(written)} plot files in {folder / 'plots'}")
+        print(f"Report {report.write(results, folder)}")
         return 0
 
     return told(make)

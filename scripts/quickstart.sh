@@ -7,8 +7,9 @@ usage: bash scripts/quickstart.sh [--limit N] [--output DIR] [--separate]
 
 Evaluates the full cache and TGV-KV at 50, 20, 10 and 5 % retention on the embedded tiny VLM and its four tasks, with
 real lmms-eval, on whatever this machine has (a CPU is enough). No weights or data are downloaded. Then prints the
-table and writes it, with a plot, into DIR. A few minutes on 2 cores once installed; a second run takes seconds, since
-answers that are there are not computed again.
+table and writes it into DIR, with a plot and report.html: one page with everything that was found, what was kept of a
+picture included. A few minutes on 2 cores once installed; a second run takes seconds, since answers that are there are
+not computed again.
 
   --limit N     first N samples of each task only (default: all 200)
   --output DIR  where results go (default: results/runs/quickstart)
@@ -40,7 +41,7 @@ unset KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_
 launch=(accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no)
 arguments=(--model llava_hf --model_args "pretrained=tiny_vlm/weights,attn_implementation=sdpa,device_map=auto"
     --tasks mini_vlm --batch_size 16 --log_samples ${limit[@]+"${limit[@]}"})
-export MODEL_TYPE=tiny-vlm KV_RECORDS_DIR=$output/records
+export MODEL_TYPE=tiny-vlm KV_RECORDS_DIR=$output/records KV_RECORD_KEPT=1 # for the pictures of the report
 
 logged() { # log file, then a command that writes into it; lines that begin with [kv] are shown as they come
     local log=$1
@@ -71,3 +72,4 @@ cat >&2 <<TEXT
   another method or variant   KV_CACHE_TYPE=tgv_kv KV_VARIANT=official PRUNE_RATIO=0.95, see README.md
   a real model on a GPU       see 'On a GPU' in README.md
 TEXT
+python -m analysis.report "$output"
