@@ -170,3 +170,12 @@ def test_a_sweep_over_videos_and_pictures_gives_what_each_configuration_gives_al
     shared = together(checkpoint(family), path, environment / "shared", docs, monkeypatch, batch=4)
     assert len({record["answer"] for samples in alone.values() for record in samples.values()}) > 4
     assert_equal(shared, alone)
+
+
+def test_the_limit_for_one_picture_is_none_for_frames(checkpoint, environment, tmp_path, tgv, monkeypatch):
+    docs = [{"text": "what?", "images": [toy.picture(0, 192, 192), toy.video(tmp_path / "clip.mp4")]}]
+    for tokens in ("", "9"):
+        monkeypatch.setenv("IMAGE_MAX_TOKEN_NUM", tokens)
+        toy.ask(toy.wrapper(checkpoint("qwen3_vl")), toy.ToyTask(docs))
+    frames = 4 * 4  # pairs of frames, tokens of each
+    assert [record["eviction"]["vision_tokens"] for record in toy.records(environment)] == [36 + frames, 9 + frames]
