@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def _limit(results: dict[str, Any], task: str, cap: int | None) -> int | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    return fmean(values) if values else None  # the same whatever process wrote which record: exactly rounded
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None]:
