@@ -106,6 +106,7 @@ use_embedded_model() { # a script may name a row and tasks for those who have ne
     row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
     export HF_HUB_OFFLINE=1 KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
     say "There is no GPU, and CKPT is not set: $row of configs/models on ${TASKS:-$tasks}, judged by KV_JUDGE=$KV_JUDGE"
+    say "(the whole sweep on all samples takes hours on a CPU; LIMIT=20, or SWEEP=quickstart, is quicker)"
     find_machine
 }
 
@@ -151,7 +152,8 @@ score_separately() { # the loop of the paper's repository; every line can be run
         command=("${launch[@]}" -m lmms_eval "${arguments[@]}" --output_path "$folder")
         if $dry_run; then
             printf '%q ' env "KV_SWEEP=$KV_SWEEP" "KV_RECORDS_DIR=$KV_RECORDS_DIR" \
-                ${MODEL_TYPE:+"MODEL_TYPE=$MODEL_TYPE"} "${variables[@]}" "${command[@]}"
+                ${MODEL_TYPE:+"MODEL_TYPE=$MODEL_TYPE"} ${KV_JUDGE:+"KV_JUDGE=$KV_JUDGE"} \
+                ${MAX_GENERATED_TOKENS:+"MAX_GENERATED_TOKENS=$MAX_GENERATED_TOKENS"} "${variables[@]}" "${command[@]}"
             printf '\n'
             continue
         fi

@@ -130,6 +130,37 @@ def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_without_gpu_and_checkpoint_video_runs_on_the_embedded_model_with_the_offline_judge(tmp_path):
+    command = "env -u TASKS -u CKPT bash scripts/accuracy_qwen_video.sh --dry-run"
+    result = run(command, **TINY | {"OUTPUT": f"{tmp_path}/out"})
+    assert result.returncode == 0, result.stderr
+    assert "There is no GPU, and CKPT is not set: tiny-video of configs/models on mini_video" in result.stderr
+    assert "judged by KV_JUDGE=exact" in result.stderr
+    assert "cannot run yet" not in result.stdout
+    assert "pretrained=tiny_vlm/video/weights\\," in result.stdout.splitlines()[-1]
+    assert "max_pixels" not in result.stdout
+
+
+def test_video_on_a_checkpoint_says_what_the_judge_needs(checkpoint, tmp_path):
+    env = {"TASKS": "videott_no_leading_oe", "CKPT": checkpoint("qwen-8B-video"), "OUTPUT": f"{tmp_path}/out"}
+    result = script("accuracy_qwen_video", "--dry-run", OPENAI_API_KEY="", GPT_EVAL_MODEL_NAME="", **env)
+    assert result.returncode == 0, result.stderr
+    assert "cannot run yet: --tasks videott_no_leading_oe: answers are judged by another model" in result.stdout
+    assert ",max_pixels=203840 " in result.stdout.splitlines()[-1].replace("\\,", ",")
+
+
+def test_open_answers_are_judged_before_the_table_is_made(checkpoint, tmp_path):
+    out = tmp_path / "out"
+    env = {"TASKS": "mini_video_primary", "CKPT": checkpoint("qwen-8B-video"), "OUTPUT": str(out)}
+    result = script("accuracy_qwen_video", KV_JUDGE="none", MAX_GENERATED_TOKENS="8", **env)
+    assert result.returncode == 0, result.stderr
+    assert f"python -m lmms_eval_plugins.judge {out} judges them" in result.stderr
+    assert not (out / "table.md").exists()
+    result = script("accuracy_qwen_video", KV_JUDGE="exact", MAX_GENERATED_TOKENS="8", **env)
+    assert result.returncode == 0, result.stderr
+    assert "2 of 2 open answers are judged by the offline rule" in (out / "table.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
