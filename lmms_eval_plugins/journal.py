@@ -71,7 +71,7 @@ class Journal:
         records = [record | self._own() for record in records]
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         with stop_if_not_written(self.path):
-            self._write(text.encode())
+            self._write(text.encode(errors="backslashreplace"))  # half a surrogate pair, as JSON writes it
         for record in records:
             self._keep(record)
 

@@ -27,8 +27,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with stop_on_config_error():
         judge = JudgeSettings.from_env()
         found = rescore.find(options.folder)
-        if not found and options.if_any:
-            return 0
         _check(options.folder, bool(found), judge)
     if (options.folder / "records").is_dir():
         os.environ.setdefault("KV_RECORDS_DIR", str(options.folder / "records"))
@@ -56,7 +54,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("folder", type=Path, help="results folder of a sweep or script, or of one run")
     parser.add_argument("--yes", action="store_true", help="send the requests without asking")
-    parser.add_argument("--if-any", action="store_true", help="a folder without open answers is no error")
     return parser
 
 

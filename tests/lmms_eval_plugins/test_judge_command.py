@@ -74,11 +74,11 @@ def by_answer(**replies):
     return reply
 
 
-def judge(folder, server=None, monkeypatch=None, *argv, concurrency=1):
+def judge(folder, server, monkeypatch, yes=True, concurrency=1):
     if server is not None:
         monkeypatch.setenv("OPENAI_API_URL", server.url)
     monkeypatch.setenv("KV_JUDGE_CONCURRENCY", str(concurrency))
-    return command.main([str(folder), *(argv or ["--yes"])])
+    return command.main([str(folder), *(["--yes"] if yes else [])])
 
 
 def test_every_distinct_answer_is_asked_once_and_the_scores_are_written(folder, monkeypatch, capsys, environment):
@@ -119,6 +119,13 @@ def test_what_cannot_be_read_is_unjudged_never_zero_and_asked_again_alone(folder
         assert judge(folder, server, monkeypatch) == 0
         assert ["Answer: green" in str(request["body"]) for request in server.requests] == [True]
     assert result(folder)["metrics"][f"{METRIC},none"] == pytest.approx(200 / 3)
+
+
+def test_half_a_character_in_a_reply_is_kept_as_it_is(folder, monkeypatch, environment):
+    with serving([says(GOOD + " \ud83d")]) as server:
+        assert judge(folder, server, monkeypatch) == 0
+    path = environment / "verdicts" / "verdicts.rank0.jsonl"
+    assert {json.loads(line)["reply"] for line in path.read_text().splitlines()} == {GOOD + " \ud83d"}
 
 
 def test_another_judge_model_is_asked_anew(folder, monkeypatch):
@@ -180,16 +187,16 @@ def test_a_torn_last_line_counts_as_absent(folder, monkeypatch, environment):
 def test_nothing_is_sent_before_it_is_confirmed(folder, monkeypatch, capsys):
     with serving([says(GOOD)]) as server:
         monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-        assert judge(folder, server, monkeypatch, "--if-any") == 1
+        assert judge(folder, server, monkeypatch, yes=False) == 1
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
         assert "confirm these requests with --yes" in lines[0]
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
         monkeypatch.setattr("builtins.input", lambda question: "")
-        assert judge(folder, server, monkeypatch, "--if-any") == 1
+        assert judge(folder, server, monkeypatch, yes=False) == 1
         assert server.requests == []
         monkeypatch.setattr("builtins.input", lambda question: "y")
-        assert judge(folder, server, monkeypatch, "--if-any") == 0
+        assert judge(folder, server, monkeypatch, yes=False) == 0
         assert len(server.requests) == 5
 
 
@@ -240,14 +247,13 @@ def test_what_cannot_be_judged_is_one_line(env, message, folder, monkeypatch, ca
     assert message in line
 
 
-def test_a_folder_without_open_answers_is_an_error_unless_asked_for(tmp_path, monkeypatch, capsys):
+def test_a_folder_without_open_answers_is_an_error(tmp_path, monkeypatch, capsys):
     with pytest.raises(RunStopped):
         judge(tmp_path, None, monkeypatch)
     assert "no run in it has open answers" in capsys.readouterr().err
     with pytest.raises(RunStopped):
         judge(tmp_path / "nowhere", None, monkeypatch)
     assert "there is no such folder" in capsys.readouterr().err
-    assert judge(tmp_path, None, monkeypatch, "--if-any") == 0
 
 
 def test_of_each_task_the_newest_answers_count(folder, monkeypatch):
