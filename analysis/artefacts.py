@@ -13,19 +13,18 @@ from .runs import Results
 
 
 def plots(results: Results, folder: Path) -> tuple[list[Path], list[str]]:
-    """Score against everything measured, at page and at column width.
+    """Score against everything measured at page width, against retention at column width too.
 
     Returns:
         What was written, and a line for each plot that could not be made.
     """
     written, left_out = [], []
     for against in pareto.AXES:
-        for width, ending in ((style.README_MM, ""), (style.COLUMN_MM, "-column")):
-            try:
-                written += pareto.draw(results.scores, folder / f"pareto-{against}{ending}", against, width)
-            except ResultsError as error:
-                left_out.append(f"score against {against}: not made, {error}")
-                break
+        try:
+            written += pareto.draw(results.scores, folder / f"pareto-{against}", against)
+        except ResultsError as error:
+            left_out.append(f"score against {against}: not made, {error}")
+    written += pareto.draw(results.scores, folder / "pareto-retention-column", width_mm=style.COLUMN_MM)
     return written, left_out
 
 
@@ -42,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n\n".join(texts))
         print("\n" + "\n".join(left_out + not_drawn))
         print(f"Tables in {folder / 'tables'}, {len(written)} plot files in {folder / 'plots'}")
-        print(f"Report {report.write(results, folder)}")
+        drawn = [path for path in written if path.suffix == ".svg" and "-column" not in path.name]
+        print(f"Report {report.write(results, folder, plots=drawn)}")
         return 0
 
     return told(make)

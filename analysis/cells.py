@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -104,8 +105,14 @@ def _difference(score: float, share: float | None, paper: pd.Series | None) -> f
 
 
 def _paper(model: str, name: str, retention: float, task: str) -> pd.Series | None:
+    return _paper_cells().get((model, name.removesuffix(" (plain)"), round(retention, 6), task))
+
+
+@cache
+def _paper_cells() -> dict[tuple[str, str, float, str], pd.Series]:
+    """The paper's numbers by cell; those of unknown model, task, method or budget have none."""
     table = paper_numbers()
-    same = names(table) == name.removesuffix(" (plain)")
-    found = table[(table["model"] == model) & (table["task"] == task) & same]
-    found = found[(found["retention"] - retention).abs() < 1e-9]
-    return None if found.empty else found.iloc[0]
+    keys = zip(table["model"], names(table), table["retention"].round(6), table["task"])
+    return {
+        key: row for key, (_, row) in zip(keys, table.iterrows()) if all(part == part and part != "" for part in key)
+    }

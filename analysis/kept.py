@@ -103,7 +103,7 @@ def samples(results: Results, tasks: Iterable[str] = (), docs: Iterable[str] = (
     runs = results.scores.drop_duplicates(["run", "fingerprint"])
     for run in runs.to_dict("records"):
         folder = records_folder(Path(run["run"]), run["fingerprint"])
-        if folder is None:
+        if folder is None or not (folder.parent / "prompts").is_dir():
             continue
         for record in records_of(folder).to_dict("records"):
             proof = record["eviction"]

@@ -7,8 +7,11 @@ marks. A paper's share of the full cache is drawn as that share of the full cach
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +139,22 @@ def draw(
     width_mm: float = style.README_MM,
     formats: Iterable[str] = style.FORMATS,
 ) -> list[Path]:
-    """A figure per model; the name of the model is added to ``stem`` if there are several."""
-    table, written = points(scores, against), []
+    """A figure per model; the name of the model is added to ``stem`` if there are several.
+
+    Several are drawn two at a time.
+    """
+    table, jobs = points(scores, against), []
     for model, mine in table.groupby("model"):
         path = stem if table["model"].nunique() == 1 else stem.with_name(f"{stem.name}-{model}")
-        written += style.save(plot(mine, against, width_mm), path, formats)
-    return written
+        jobs.append((mine, against, width_mm, path, list(formats)))
+    if len(jobs) == 1:
+        return _drawn(*jobs[0])
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), multiprocessing.get_context("spawn")) as pool:
+        return [path for paths in pool.map(_drawn, *zip(*jobs)) for path in paths]
+
+
+def _drawn(table: pd.DataFrame, against: str, width_mm: float, stem: Path, formats: list[str]) -> list[Path]:
+    return style.save(plot(table, against, width_mm), stem, formats)
 
 
 def chosen(scores: pd.DataFrame, methods: str, tasks: str) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,15 @@ _MAPS = 6
 """Most retention maps on a page."""
 
 
-def page(results: Results, title: str) -> str:
-    """The whole page."""
+def page(results: Results, title: str, plots: Sequence[Path] = ()) -> str:
+    """The whole page; with these plots (SVG files) in it, or with ones drawn for it."""
     script = (HERE / "sort.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.jinja").render(
         title=title,
         summary=_summary(results),
-        sections=_sections(results),
+        sections=_sections(results, [_embedded(path) for path in plots] or _plots(results)),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
@@ -57,14 +58,14 @@ def _summary(results: Results) -> str:
     )
 
 
-def _sections(results: Results) -> list[dict[str, Any]]:
+def _sections(results: Results, plots: list[dict[str, Any]]) -> list[dict[str, Any]]:
     overview = frame_table(score_table(results.scores))
     made, missing = score_tables(results)
     made += [frame_table(frame, title, notes) for title, frame, _, notes in efficiency.tables(results)]
     return [
         _section("overview", "Overview", [overview], ["Score in % or points, with the share of the full cache."]),
         _section("tables", "Tables", made, [tables.LEGEND, "Bold: best of its budget; underlined: second.", *missing]),
-        _section("plots", "Plots", _plots(results)),
+        _section("plots", "Plots", plots),
         _section("maps", "What was kept", *_maps(results), empty="Run with KV_RECORD_KEPT=1 to see it."),
         _section("answers", "Answers", answers(results), empty="No per-sample records were found."),
         _section("configuration", "Configuration", configurations(results)),
@@ -113,15 +114,23 @@ def _picture(figure: Any, alt: str, kind: str) -> dict[str, Any]:
     data = io.BytesIO()
     figure.savefig(data, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
     style.plt.close(figure)
+    return _inline(data.getvalue(), alt, kind)
+
+
+def _embedded(path: Path) -> dict[str, Any]:
+    return _inline(path.read_bytes(), path.stem, "svg")
+
+
+def _inline(data: bytes, alt: str, kind: str) -> dict[str, Any]:
     mime = {"svg": "image/svg+xml", "png": "image/png"}[kind]
-    source = f"data:{mime};base64,{base64.b64encode(data.getvalue()).decode()}"
+    source = f"data:{mime};base64,{base64.b64encode(data).decode()}"
     return {"title": alt, "alt": alt, "source": source, "notes": []}
 
 
-def write(results: Results, folder: Path, path: Path | None = None) -> Path:
-    """The page of a folder, as report.html in it."""
+def write(results: Results, folder: Path, path: Path | None = None, plots: Sequence[Path] = ()) -> Path:
+    """The page of a folder, as report.html in it; see `page`."""
     path = path or folder / "report.html"
-    path.write_text(page(results, f"Results of {folder.resolve().name}"), encoding="utf-8")
+    path.write_text(page(results, f"Results of {folder.resolve().name}", plots), encoding="utf-8")
     return path
 
 
