@@ -40,7 +40,7 @@ def test_with_all_tokens_training_gives_the_stock_ids_positions_and_logits(proce
     with torch.autocast("cpu", enabled=False):
         features = float_features(Step(model, processor.tokenizer, stage), batch)
     language = model.model.language_model
-    hidden, _ = answer_hidden(language, features, sequence.ids, sequence.positions, sequence.place, decoder_layer)
+    hidden, _, _ = answer_hidden(language, features, sequence.ids, sequence.positions, sequence.place, decoder_layer)
     inputs = encode(processor, list(iter_samples(kind, "train", 1)))
     length = inputs["input_ids"].shape[1]
     assert inputs["input_ids"][0].tolist() == sequence.ids[0, :length].tolist()

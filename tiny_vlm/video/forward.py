@@ -74,7 +74,7 @@ def answer_hidden(
     positions: torch.Tensor,
     place: torch.Tensor,
     run: Callable,
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
     """The language model on text and kept vision tokens.
 
     Args:
@@ -84,21 +84,22 @@ def answer_hidden(
         run: `decoder_layer`, perhaps compiled (all layers share one compiled graph).
 
     Returns:
-        Hidden states after the final norm (B, T, D), and for each layer the attention weights of WATCHED_HEADS,
-        (B, 2, T, T).
+        Hidden states after the final norm (B, T, D), and for each layer those after it, before any norm, and the
+        attention weights of WATCHED_HEADS, (B, 2, T, T).
     """
     index = place.clamp(min=0)[None, ..., None].expand(features.shape[0], -1, -1, features.shape[-1])
     vision = features.float().gather(2, index) * (place >= 0)[..., None]
     x = torch.where(place[..., None] >= 0, vision[-1], language.embed_tokens(ids))
     cosine, sine = language.rotary_emb(x, positions)
     future = torch.full((ids.shape[1], ids.shape[1]), float("-inf")).triu(1).to(torch.bfloat16)
-    seen = []
+    states, seen = [], []
     for i, layer in enumerate(language.layers):
         x, weights = run(layer, x, cosine, sine, future)
         seen.append(weights)
         if i < len(vision) - 1:
             x = x + vision[i]
-    return language.norm(x), seen
+        states.append(x)
+    return language.norm(x), states, seen
 
 
 def decoder_layer(

@@ -36,6 +36,9 @@ WATCHED = (
 FIXED_WEIGHTS = {"stamp": 0.1, "previous": 0.1, "letter": 0.1, "present": 0.5}
 """Of each token that is given a hint; other hints weigh as much as the answer tokens they belong to."""
 
+LETTER_LAYER = 2
+"""Where the text of an option is taught to say its letter, so that later layers can read it there."""
+
 
 def train_lm(model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage) -> None:
     """Trains the language model in place."""
@@ -57,6 +60,7 @@ class Step:
     def __init__(self, model: Qwen3VLForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, stage: LMStage):
         self.model = model
         self.builder = SequenceBuilder(tokenizer, stage.parts)
+        self.hints = stage.hints
         self.watched = [hint for hint in WATCHED if hint[0] in stage.hints]
         self.seen: dict[str, list[float]] = defaultdict(list)
         self.layer = torch.compile(decoder_layer, dynamic=True) if stage.compile else decoder_layer
@@ -88,8 +92,7 @@ class Step:
         total = sum(part.weights.sum().item() for part in parts)
         loss = 0.0
         for part in parts:
-            answers, attention, right = self._part(features[:, part.rows], part)
-            aid = torch.zeros(())
+            answers, aid, attention, right = self._part(features[:, part.rows], part)
             for name, layer, head in self.watched:
                 share = (attention[layer][:, head].float() * part.hints[name]).sum(-1)
                 wanted = part.hints[name].any(-1)
@@ -104,16 +107,23 @@ class Step:
                 self.seen[batch.asked[row].topic + (":mc" if mc else "")].append(good)
         self.seen["loss"].append(loss)
 
-    def _part(self, features: torch.Tensor, part: Sequences) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-        """Weighted sum of losses, watched attention weights, and which videos are answered right."""
+    def _part(
+        self, features: torch.Tensor, part: Sequences
+    ) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """Weighted sum of losses, the aid for letters, watched attention weights, and which videos are right."""
         with torch.autocast("cpu", torch.bfloat16):
-            hidden, attention = answer_hidden(
-                self.model.model.language_model, features, part.ids, part.positions, part.place, self.layer
+            language = self.model.model.language_model
+            hidden, states, attention = answer_hidden(
+                language, features, part.ids, part.positions, part.place, self.layer
             )
             predicted = part.targets != IGNORED
             logits = self.model.lm_head(hidden[predicted]).float()
+            lettered = part.letters != IGNORED
+            said = self.model.lm_head(language.norm(states[LETTER_LAYER][lettered])).float()
         targets = part.targets[predicted]
         loss = (F.cross_entropy(logits, targets, reduction="none") * part.weights[predicted]).sum()
         wrong = torch.zeros_like(predicted)
         wrong[predicted] = logits.argmax(-1) != targets
-        return loss, attention, ~wrong.any(-1)
+        self.seen["/says letter"] += (said.argmax(-1) == part.letters[lettered]).float().tolist()
+        aid = F.cross_entropy(said, part.letters[lettered], reduction="sum") * FIXED_WEIGHTS["letter"]
+        return loss, aid if "letter" in self.hints else torch.zeros(()), attention, ~wrong.any(-1)

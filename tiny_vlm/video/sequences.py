@@ -29,6 +29,7 @@ class Sequences:
         targets: (B, T) next token where an answer token is predicted, else -100.
         weights: (B, T) of the targets.
         hints: for each of HINTS (B, T, T), which tokens to look at.
+        letters: (B, T) letter of the option whose text a token belongs to, else -100.
     """
 
     rows: torch.Tensor
@@ -38,6 +39,7 @@ class Sequences:
     targets: torch.Tensor
     weights: torch.Tensor
     hints: dict[str, torch.Tensor]
+    letters: torch.Tensor
 
 
 @dataclass
@@ -169,5 +171,7 @@ class SequenceBuilder:
             for name, pairs in line.hints.items():
                 if pairs:
                     hints[name][(i, *np.array(pairs).T)] = True
+        letters = np.where(hints["letter"].any(-1), np.take_along_axis(ids, hints["letter"].argmax(-1), 1), IGNORED)
         tensors = (torch.from_numpy(array) for array in (rows, ids, positions, place, targets, weights))
-        return Sequences(*tensors, {name: torch.from_numpy(array) for name, array in hints.items()})
+        hint_tensors = {name: torch.from_numpy(array) for name, array in hints.items()}
+        return Sequences(*tensors, hint_tensors, torch.from_numpy(letters))
