@@ -30,7 +30,7 @@ COMPONENTS = {
     (False, True, True): "ablation (uniform-twr-text_first)",
     (True, True, True): "tgv_kv",
 }
-_PARTS = {"window": "observation window", "self": "self-attention", "as_scored": ""}
+_PARTS = {"window": "observation window", "self": "self-attention", "twr": "TWR"}
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,9 @@ def _by_budget(
     if "full" in names:
         yield Row("full", 1.0, ("100 %", *lead("full")))
     for retention in sorted(set(scores["retention"][scores["method"] != "full"]), reverse=True):
+        there = set(scores["name"][scores["retention"] == retention])
         for name in names:
-            if name != "full":
+            if name != "full" and (retention < 1 or name in there):
                 yield Row(name, retention, (f"{100 * retention:.3g} %", *lead(name)))
 
 
