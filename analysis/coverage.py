@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--results", type=Path, nargs="+", help="results folders of the same model, for the correlation"
     )
     parser.add_argument("--retention", type=float, help="budget of the plot (default: that nearest to 0.1)")
-    parser.add_argument("--width", type=float, default=style.README_MM, help="in mm; 85 is a column of a paper")
+    parser.add_argument("--width", type=style.width, default=style.README_MM, help="in mm; 85 is a column of a paper")
     parser.add_argument("--formats", default=",".join(style.FORMATS), help="default: png,svg,pdf")
     parser.add_argument("--output", type=Path, help="file without its ending (default: coverage, beside the files)")
     options = parser.parse_args(arguments)

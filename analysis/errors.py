@@ -11,9 +11,14 @@ class ResultsError(ValueError):
 
 
 def told(command: Callable[[], int]) -> int:
-    """Run a command line's work; a `ResultsError` becomes one line and status 2."""
+    """Run a command line's work; a `ResultsError`, or a file that cannot be read or written, is one line and status 2."""
     try:
         return command()
     except ResultsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        reason = str(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        reason = f"{error.filename}: {error.strerror}"
+    print(f"error: {' '.join(reason.split())}", file=sys.stderr)
+    return 2

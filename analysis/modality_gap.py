@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, help="a .npz of python -m kv_caches.inspect")
     parser.add_argument("--layer", type=int, help="default: the middle one")
-    parser.add_argument("--width", type=float, default=style.README_MM, help="in mm; 85 is a column of a paper")
+    parser.add_argument("--width", type=style.width, default=style.README_MM, help="in mm; 85 is a column of a paper")
     parser.add_argument("--formats", default=",".join(style.FORMATS), help="default: png,svg,pdf")
     parser.add_argument("--output", type=Path, help="file without its ending (default: modality_gap-<file>)")
     options = parser.parse_args(arguments)

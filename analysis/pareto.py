@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--against", choices=sorted(AXES), default="retention", help="default: retention")
     parser.add_argument("--methods", default="", help="only these, separated by commas; the full cache stays")
     parser.add_argument("--tasks", default="", help="only these, separated by commas")
-    parser.add_argument("--width", type=float, default=style.README_MM, help="in mm; 85 is a column of a paper")
+    parser.add_argument("--width", type=style.width, default=style.README_MM, help="in mm; 85 is a column of a paper")
     parser.add_argument("--formats", default=",".join(style.FORMATS), help="default: png,svg,pdf")
     parser.add_argument("--output", type=Path, help="file without its ending (default: pareto-<against> in the folder)")
     options = parser.parse_args(arguments)

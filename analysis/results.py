@@ -16,6 +16,8 @@ from .records import configuration, records_folder, records_of
 SCHEMAS = (1,)
 JUDGED_METRIC = "videott_open_ended_score"
 NAN = float("nan")
+_TEXTS = ("fingerprint", "model", "checkpoint", "method", "variant", "decode", "task", "metric", "date")
+_COUNTS = ("samples", "failed", "unjudged", "single_token")
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -26,15 +28,32 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} is not readable: {error}; run again") from error
     version = content.get("schema") if isinstance(content, dict) else None
     if version not in SCHEMAS:
         raise ResultsError(f"{path}: version {version!r} of a result file is unknown, known: {SCHEMAS[-1]}")
     try:
-        return _row(path, content)
-    except (KeyError, TypeError, AttributeError) as error:
+        return _typed(_row(path, content))
+    except (LookupError, TypeError, AttributeError) as error:
         raise ResultsError(f"{path}: {error} is missing or not as expected; run again") from error
+
+
+def _typed(row: dict[str, Any]) -> dict[str, Any]:
+    """The row itself, if everything that is counted with or looked up is of its kind.
+
+    Raises:
+        TypeError: which value is not.
+    """
+    for name in _TEXTS:
+        if not isinstance(row[name], str) or not row[name].isprintable():
+            raise TypeError(f"{name}={row[name]!r:.60}")
+    for name in _COUNTS:
+        if isinstance(row[name], bool) or not isinstance(row[name], int) or row[name] < 0:
+            raise TypeError(f"{name}={row[name]!r:.60}")
+    if not 0 < _number(row["retention"]) <= 1:
+        raise TypeError(f"retention={row['retention']!r:.60}")
+    return row
 
 
 def _row(path: Path, content: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +156,8 @@ def _judge(judge: dict[str, Any] | None) -> str:
 def _metric(metrics: dict[str, Any]) -> tuple[str, float, float]:
     """Name, value and standard error of a task's main metric; NaN where lmms-eval gives none."""
     names = [key for key in metrics if "," in key and "_stderr" not in key]
+    if not names:
+        raise LookupError("a metric")
     key = main_metric([key.split(",")[0] for key in names])
     full = next(name for name in names if name.split(",")[0] == key)
     return key, _number(metrics[full]), _number(metrics.get(full.replace(",", "_stderr,")))

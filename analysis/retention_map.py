@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--methods", default="", help="side by side, separated by commas (default: all, at most 4)")
     parser.add_argument("--retention", type=float, help="share kept (default: that nearest to 0.1)")
     parser.add_argument("--layers", default="", help="numbers from 0, separated by commas (default: spread out)")
-    parser.add_argument("--width", type=float, default=style.README_MM, help="in mm; 85 is a column of a paper")
+    parser.add_argument("--width", type=style.width, default=style.README_MM, help="in mm; 85 is a column of a paper")
     parser.add_argument("--formats", default=",".join(style.FORMATS), help="default: png,svg,pdf")
     parser.add_argument("--output", type=Path, help="file without its ending (default: retention-<task>-<sample>)")
     options = parser.parse_args(arguments)

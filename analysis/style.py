@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from .errors import ResultsError
 
 MM = 1 / 25.4
 README_MM, COLUMN_MM = 264, 85
+LEAST_MM, MOST_MM = 60, 1000
 FORMATS = ("png", "svg", "pdf")
 _MARKERS = "osD^vPX*"
 _LINES = ("-", "--", "-.", ":")
@@ -86,13 +89,27 @@ def save(made: Any, stem: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
     return paths
 
 
+def width(text: str) -> float:
+    """A width for `argparse`, in mm.
+
+    Raises:
+        ArgumentTypeError: nothing can be read at that width.
+    """
+    with suppress(ValueError):
+        if LEAST_MM <= float(text) <= MOST_MM:
+            return float(text)
+    raise ArgumentTypeError(f"{text!r}: a number of mm from {LEAST_MM} to {MOST_MM} is needed")
+
+
 def wanted_formats(text: str) -> list[str]:
     """`png,svg` as a list.
 
     Raises:
-        ResultsError: one that is not made here.
+        ResultsError: none, or one that is not made here.
     """
     found = text.replace(",", " ").split()
+    if not found:
+        raise ResultsError(f"--formats {text!r} names none; allowed are {', '.join(FORMATS)}")
     for name in found:
         if name not in FORMATS:
             raise ResultsError(f"--formats {name}: allowed are {', '.join(FORMATS)}")
