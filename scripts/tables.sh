@@ -8,6 +8,7 @@ usage: bash scripts/tables.sh [FOLDER...] [--allow-failures] [--allow-unjudged]
 Makes every table and plot of the paper that the results allow: Tables 1-6 as text, Markdown, CSV and LaTeX in
 FOLDER/tables, score against retention and memory as PNG, SVG and PDF in FOLDER/plots, at page and at column width, and
 FOLDER/report.html, one page that opens without network. What cannot be made is said. Seconds; no torch, no model.
+Measured time and memory of results/efficiency (python -m benchmarks.efficiency) follow as another Table 4.
 
   FOLDER             results of the scripts (default: every folder of results/runs with results)
   --allow-failures   go on although samples failed or files cannot be used
@@ -39,4 +40,7 @@ fi
 for folder in "${folders[@]}"; do
     say "$folder"
     python -m analysis.artefacts "$folder" ${options[@]+"${options[@]}"}
+done
+for figures in results/efficiency/*.json; do
+    [ ! -f "$figures" ] || python -m analysis.speed "$figures"
 done

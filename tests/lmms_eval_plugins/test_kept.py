@@ -8,6 +8,7 @@ from PIL import Image
 
 from kv_caches import ConfigError
 from lmms_eval_plugins.kept import wanted
+from tiny_vlm import MODEL_DIR
 
 from . import toy
 
@@ -31,8 +32,9 @@ def drawn(checkpoint, environment, monkeypatch, tmp_path):
             monkeypatch.setenv("KV_SWEEP", "quickstart")
         folder = tmp_path / "drawn"
         monkeypatch.setenv("KV_RECORDS_DIR", str(folder))
-        frames = {"max_frames_num": 8} if family.startswith("llava") else {}
-        toy.ask(toy.wrapper(checkpoint(family), store=folder, batch_size=2, **frames), toy.ToyTask(docs))
+        frames = {"max_frames_num": 8} if family.startswith(("llava", "embedded")) else {}
+        place = MODEL_DIR if family == "embedded" else checkpoint(family)
+        toy.ask(toy.wrapper(place, store=folder, batch_size=2, **frames), toy.ToyTask(docs))
         found = toy.records(folder)
         assert [record["error"] for record in found if record["error"]] == []
         return folder / "prompts", found
@@ -40,7 +42,7 @@ def drawn(checkpoint, environment, monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("family", ["llava", "llava_next", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("family", ["embedded", "llava", "llava_next", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
 def test_every_vision_token_has_its_place_in_the_picture(family, drawn):
     folder, found = drawn(family)
     assert len(found) == 2
