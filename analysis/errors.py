@@ -11,7 +11,7 @@ class ResultsError(ValueError):
 
 
 def told(command: Callable[[], int]) -> int:
-    """Run a command line's work; a `ResultsError`, or a file that cannot be read or written, is one line and status 2."""
+    """Run a command line's work; a `ResultsError`, or a file that cannot be opened, is one line and status 2."""
     try:
         return command()
     except ResultsError as error:
