@@ -22,7 +22,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def samples():
-    return {kind: make_samples(kind, "test", 10) for kind in KINDS}
+    return {kind: make_samples(kind, "test", 7) for kind in KINDS}
 
 
 def test_auto_classes_give_a_qwen3_vl_with_deepstack_and_grouped_queries(processor):
@@ -102,19 +102,19 @@ def test_an_image_is_answered_too(processor, model, samples):
 def test_most_answers_are_right_and_blind_ones_are_not(processor, model, samples):
     short = [sample for kind in ("moment", "order", "motion") for sample in samples[kind]]
     seen, blind = (answer(model, processor, short, blind=blind) for blind in (False, True))
-    assert sum(is_right(sample, "primary", text) for sample, text in zip(short, seen, strict=True)) >= 20
-    assert sum(is_right(sample, "primary", text) for sample, text in zip(short, blind, strict=True)) <= 12
+    assert sum(is_right(sample, "primary", text) for sample, text in zip(short, seen, strict=True)) >= 18
+    assert sum(is_right(sample, "primary", text) for sample, text in zip(short, blind, strict=True)) <= 7
 
 
 def test_multiple_choice_beats_chance(processor, model, samples):
     short = [sample for kind in ("moment", "order", "motion") for sample in samples[kind]]
     chosen = answer(model, processor, short, "multiple_choice")
-    assert sum(is_right(s, "multiple_choice", text) for s, text in zip(short, chosen, strict=True)) >= 16
+    assert sum(is_right(s, "multiple_choice", text) for s, text in zip(short, chosen, strict=True)) >= 14
 
 
 def test_descriptions_name_most_events(processor, model, samples):
     texts = answer(model, processor, samples["describe"])
-    assert sum(map(event_f1, samples["describe"], texts)) >= 0.6 * len(texts)
+    assert sum(map(event_f1, samples["describe"], texts)) >= 0.8 * len(texts)
 
 
 def test_scores_count_what_they_say(samples):
