@@ -24,7 +24,7 @@ RUN = {
     "attn_implementation": "sdpa",
     "lmms_eval_model": "qwen3_vl",
     "device": "cpu",
-    "lmms_eval_date": 1,
+    "lmms_eval_date": "1",
     "max_new_tokens": 1500,
     "means": {"answer_tokens": 5.0, "kv_bytes_kept": 10, "kv_bytes_full": 20},
 }
