@@ -1,8 +1,8 @@
 """Scores of the full cache on held-out samples, with stock `generate`: `python -m tiny_vlm.video.evaluate`.
 
 An answer is right if it contains what was asked for as whole words; in multiple choice, if it ends in the right
-letter. For descriptions, which have to be right from the first to the last word, the share of events that are
-named right (F1) is given too.
+letter. For descriptions, which have to be right from the first to the last word, the F1 of events is given too.
+"+-" is the standard error (Agresti-Coull).
 """
 
 import argparse
@@ -107,7 +107,8 @@ def _plain(text: str) -> str:
 def _line(kind: str, style: str, samples: Sequence[VideoSample], answers: Sequence[str]) -> str:
     count = len(samples)
     mean = sum(is_right(sample, style, text) for sample, text in zip(samples, answers, strict=True)) / count
-    error = (mean * (1 - mean) / count) ** 0.5
+    safe = (mean * count + 2) / (count + 4)  # Agresti and Coull: not zero where all answers are right
+    error = (safe * (1 - safe) / (count + 4)) ** 0.5
     line = f"{kind:8}  {style:15}  {100 * mean:5.1f} +- {100 * error:3.1f}  (n = {count})"
     if kind == "describe" and style != "multiple_choice":
         line += f"  event F1 {100 * sum(map(event_f1, samples, answers)) / count:5.1f}"

@@ -106,16 +106,4 @@ STAGES: list[Stage] = [
         hints=HINTS_OF_CHOICE,
         supervision=0.3,
     ),
-    LMStage(
-        "whole",
-        steps=100,
-        first=500_000,
-        muon_lr=0.004,
-        adam_lr=4e-4,
-        tokens=392,
-        kinds={"moment": 5, "order": 4, "motion": 2, "describe": 5},
-        styles=ALL,
-        hints=HINTS_OF_CHOICE,
-        parts=1,
-    ),
 ]
