@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,12 @@ def _video_ids(config: Any) -> set[int]:
     return {value for value in found if value is not None}
 
 
-def _text(tokenizer: Any, token: int) -> str:
-    """A token's letters, with the space before them that decoding it alone would drop."""
-    text, raw = tokenizer.decode([token]), tokenizer.convert_ids_to_tokens(token)
-    return f" {text}" if raw.startswith(("\u2581", "\u0120")) and not text.startswith(" ") else text
+def _texts(tokenizer: Any, ids: list[int]) -> list[str]:
+    """Every token's letters, with the space that decoding puts between it and the one before."""
+    alone = tokenizer.batch_decode([[token] for token in ids])
+    pairs = tokenizer.batch_decode([list(pair) for pair in pairwise(ids)])
+    found = zip(alone, alone[1:], pairs)
+    return alone[:1] + [pair[len(first) :] if pair.startswith(first) else second for first, second, pair in found]
 
 
 def _write(
@@ -91,7 +94,6 @@ def _write(
         (folder / file).write_bytes(data.getvalue())
         grid = {key: getattr(block, key) for key in ("kind", "rows", "columns", "newline", "end")}
         described.append({"file": file, "start": start, **grid})
-    tokens = [
-        None if seen else _text(processor.tokenizer, token) for token, seen in zip(ids, prompt.is_vision.tolist())
-    ]
+    texts = _texts(processor.tokenizer, ids)
+    tokens = [None if is_vision else text for text, is_vision in zip(texts, prompt.is_vision.tolist())]
     write_json(folder / f"{name}.json", {"schema": SCHEMA, "tokens": tokens, "blocks": described})

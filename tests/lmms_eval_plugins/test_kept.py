@@ -94,6 +94,14 @@ def test_an_answer_without_it_is_computed_again_and_one_with_it_is_not(checkpoin
         assert len(toy.records(folder)) == count
 
 
+@pytest.mark.parametrize("family", ["embedded", "llava"])
+def test_the_text_is_as_it_was_asked(family, drawn):
+    folder, found = drawn(family)
+    texts = {"".join(filter(None, json.loads(path.read_text())["tokens"])) for path in folder.glob("*.json")}
+    assert len(texts) == len(found) == 2
+    assert any("and which is it" in text for text in texts)
+
+
 def test_a_value_that_means_nothing_is_refused():
     with pytest.raises(ConfigError, match="KV_RECORD_KEPT=yes is not allowed; allowed: 0, 1"):
         wanted({"KV_RECORD_KEPT": "yes"})
