@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from .errors import ResultsError
 from .names import configuration_name
 
 SCHEMAS = (1,)
+ARRAYS = ("map", "received", "from_text", "blocks", "cosines", "similarity", "is_vision", "bins", "shown", "coverage")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class Inspected:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(str(arrays.pop("meta")))
-        except (OSError, ValueError, KeyError) as error:
+            missing = sorted({*ARRAYS} - {*arrays}) or sorted({"configs", "tokens"} - {*meta})
+            if missing:
+                raise KeyError(missing[0])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, EOFError) as error:
             raise ResultsError(f"{path}: not a file of python -m kv_caches.inspect ({error})") from error
         if meta.get("schema") not in SCHEMAS:
             raise ResultsError(f"{path}: version {meta.get('schema')!r} of an inspection is unknown")

@@ -39,14 +39,25 @@ class Prompt:
         """
         if not path.is_file():
             raise ResultsError(f"{path}: the prompt behind a record is missing; run again with KV_RECORD_KEPT=1")
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.get("schema") not in SCHEMAS:
-            raise ResultsError(f"{path}: version {content.get('schema')!r} of a prompt is unknown")
-        return cls(path.parent, content["tokens"], content["blocks"])
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema"] not in SCHEMAS:
+                raise ResultsError(f"{path}: version {content['schema']!r} of a prompt is unknown")
+            return cls(path.parent, content["tokens"], content["blocks"])
+        except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError) as error:
+            raise ResultsError(f"{path}: {error} is missing or not as expected; remove it and run again") from error
 
     def picture(self, block: dict[str, Any]) -> np.ndarray:
-        """(H, W, 3) bytes."""
-        return np.asarray(Image.open(self.folder / block["file"]).convert("RGB"))
+        """(H, W, 3) bytes.
+
+        Raises:
+            ResultsError: its file is gone or damaged.
+        """
+        path = self.folder / block["file"]
+        try:
+            return np.asarray(Image.open(path).convert("RGB"))
+        except OSError as error:
+            raise ResultsError(f"{path}: the picture of a prompt cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,11 @@ class Sample:
 
     @cached_property
     def kept(self) -> np.ndarray:
-        return unpacked(self.record["kept"]).mean(1)
+        try:
+            return unpacked(self.record["kept"]).mean(1)
+        except (ValueError, LookupError, TypeError, zlib.error) as error:
+            where = f"{self.path}: sample {self.doc_id} of {self.task}"
+            raise ResultsError(f"{where}: what was kept is not readable ({error}); run again") from error
 
     @cached_property
     def prompt(self) -> Prompt:

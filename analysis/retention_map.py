@@ -215,6 +215,19 @@ def chosen(found: list[Sample], methods: str, retention: float | None, most: int
     return sorted(mine, key=order)[:most]
 
 
+def wanted_layers(text: str) -> list[int]:
+    """`0,4` as a list.
+
+    Raises:
+        ResultsError: one that is no number.
+    """
+    found = text.replace(",", " ").split()
+    for part in found:
+        if not (part.isascii() and part.isdigit()):
+            raise ResultsError(f"--layers {part}: whole numbers from 0 are needed, separated by commas")
+    return [int(part) for part in found]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -234,14 +247,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def make() -> int:
-        formats = style.wanted_formats(options.formats)
+        formats, layers = style.wanted_formats(options.formats), wanted_layers(options.layers)
         found = list(samples(loaded(options), filter(None, [options.task]), filter(None, [options.sample])))
         if not found:
             raise ResultsError(f"{options.folders[0]}: no record says what was kept: run again with KV_RECORD_KEPT=1")
         first = min(found, key=lambda sample: (sample.task, str(sample.doc_id)))
         same = [s for s in found if (s.model, s.task, s.doc_id) == (first.model, first.task, first.doc_id)]
         shown = chosen(same, options.methods, options.retention, 8 if options.methods else 4)
-        layers = [int(part) for part in options.layers.replace(",", " ").split()]
         name = f"retention-{task_name(first.task).replace(' ', '-')}-{first.doc_id}"
         stem = options.output or options.folders[0] / "plots" / name
         print("\n".join(map(str, style.save(plot(shown, options.width, layers), stem, formats))))

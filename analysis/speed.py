@@ -45,10 +45,10 @@ def load(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA or "rows" not in content:
-        raise ResultsError(f"{path}: not a file of benchmarks/efficiency.py of version {SCHEMA}")
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA or not content.get("rows"):
+        raise ResultsError(f"{path}: not a file of benchmarks/efficiency.py of version {SCHEMA} with rows in it")
     return content
 
 
@@ -81,6 +81,14 @@ def as_text(content: dict[str, Any], markdown: bool = False) -> str:
     return f"{f'**{title}**' if markdown else title}\n\n{body}\n\n{note}"
 
 
+def _of_file(path: Path, markdown: bool) -> str:
+    content = load(path)
+    try:
+        return as_text(content, markdown)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ResultsError(f"{path}: {error} is missing or not as expected; measure again") from error
+
+
 def _notes() -> str:
     return " ".join((__doc__ or "").split("\n\n", 1)[1].split())
 
@@ -95,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def make() -> int:
-        print("\n\n".join(as_text(load(path), options.markdown) for path in options.files))
+        print("\n\n".join(_of_file(path, options.markdown) for path in options.files))
         return 0
 
     return told(make)
