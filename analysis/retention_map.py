@@ -106,7 +106,7 @@ def _bars(axis: Any, sample: Sample, with_legend: bool, last: bool, narrow: bool
     axis.set_xticks(_spread(len(text), 6))
     axis.set_title("entries kept" if with_legend else "")
     axis.set_xlabel("layer" if last else "")
-    axis.set_ylim(0, (1.8 if narrow else 1.35) * max(1, (text + vision).max()))
+    axis.set_ylim(0, (2.3 if narrow else 1.35) * max(1, (text + vision).max()))
     axis.yaxis.tick_right()
     if with_legend:
         axis.legend(frameon=False, loc="upper center", ncols=1 if narrow else 2, handlelength=1, borderpad=0.1)
