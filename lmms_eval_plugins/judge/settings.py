@@ -71,9 +71,14 @@ class JudgeSettings:
 
 def _base_url(url: str) -> str:
     """The address without `/chat/completions`, which the client adds; a bare host gets `/v1`."""
-    parts = urlsplit(url.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+    shown = "(not shown)"  # there may be a password in what does not parse
+    try:
+        parts = urlsplit(url.strip())
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.query
+    except ValueError:  # a port that is no number, or half an IPv6 address
+        usable = False
+    if not usable:
         raise ConfigError(
             f"OPENAI_API_URL={shown} is no address of a server, such as {DEFAULT_URL} or http://localhost:8000/v1"
         )
@@ -84,8 +89,8 @@ def _base_url(url: str) -> str:
 
 def _whole(name: str, env: Mapping[str, str], default: int, most: int) -> int:
     value = env.get(name) or str(default)
-    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-        raise ConfigError(f"{name}={value}: a whole number from 1 to {most} is needed")
+    if not (value.isascii() and value.isdigit() and len(value) < 10 and 1 <= int(value) <= most):
+        raise ConfigError(f"{name}={value[:40]}: a whole number from 1 to {most} is needed")
     return int(value)
 
 
