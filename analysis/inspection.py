@@ -39,9 +39,8 @@ class Inspected:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             meta = json.loads(str(arrays.pop("meta")))
-            missing = sorted({*ARRAYS} - {*arrays}) or sorted({"configs", "tokens"} - {*meta})
-            if missing:
-                raise KeyError(missing[0])
+            if meta["schema"] in SCHEMAS:
+                _check(arrays, meta)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, BadZipFile, EOFError) as error:
             raise ResultsError(f"{path}: not a file of python -m kv_caches.inspect ({error})") from error
         if meta.get("schema") not in SCHEMAS:
@@ -73,6 +72,28 @@ class Inspected:
     def evicted_first(self, layer: int) -> np.ndarray:
         """Positions in the order in which a method that ranks by accumulated attention would evict them."""
         return np.argsort(self.arrays["received"][layer], kind="stable")
+
+
+def _check(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Every array is there, they fit each other, and there is attention in them.
+
+    Raises:
+        LookupError, TypeError, ValueError: what is not as it should be.
+    """
+    layers, length = arrays["received"].shape
+    for name in ARRAYS:
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} has values that are no numbers")
+    for name in ("map", "from_text", "blocks", "cosines", "similarity"):
+        if not layers or len(arrays[name]) != layers:
+            raise ValueError(f"{name} and received are of {len(arrays[name])} and {layers} layers")
+    if not length == len(arrays["is_vision"]) == len(arrays["bins"]) == len(meta["tokens"]):
+        raise ValueError("its arrays and tokens are of prompts of several lengths")
+    if not (arrays["map"].max((1, 2)) > 0).all() or not (arrays["received"].max(1) > 0).all():
+        raise ValueError("a layer without attention")
+    for config in meta["configs"]:
+        configuration_name(config["method"], config["variant"], "append")
+        float(config["retention"])
 
 
 def files(paths: Iterable[Path]) -> list[Inspected]:

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from kv_caches import ConfigError
 from kv_caches.errors import nearest
-from lmms_eval_plugins import memory, needs, records
+from lmms_eval_plugins import kept, memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
@@ -35,7 +35,7 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
     names = [name.strip() for name in (args.tasks or "").split(",") if name.strip()]
     found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(_unknown(names))
     wanted = needs.of(names)
-    found += _data(wanted)
+    found += [*_data(wanted), *_switches()]
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
@@ -79,6 +79,13 @@ def untested() -> Iterator[str]:
 def _unknown(names: Iterable[str]) -> Iterator[str]:
     for name in needs.unknown(names):
         yield f"--tasks: there is no task {name}.{nearest(name, needs.task_names())} (all: lmms-eval --tasks list)"
+
+
+def _switches() -> Iterator[str]:
+    try:
+        kept.wanted()
+    except ConfigError as error:
+        yield str(error)
 
 
 def _data(wanted: dict[str, needs.Needs]) -> Iterator[str]:

@@ -74,7 +74,8 @@ absolute() { # a sweep or a checkpoint that lies where the script was called; an
 
 find_machine() { # the row of the model, and the GPUs; torch is imported only where there may be some
     local found
-    found=$(python - "$row" <<'PY'
+    found=$(python - "$row" "${row_variable-}" <<'PY'
+import difflib
 import sys
 from pathlib import Path
 
@@ -89,7 +90,10 @@ if any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/
 
     gpus = torch.cuda.device_count()
 if sys.argv[1] not in rows:
-    sys.exit(f"error: {sys.argv[1]} is no row of configs/models; there are {', '.join(rows)}")
+    near = difflib.get_close_matches(sys.argv[1], rows, 1)
+    asked = f"{sys.argv[2]}={sys.argv[1]}" if sys.argv[2] else sys.argv[1]
+    meant = f". Did you mean '{near[0]}'?" if near else ""
+    sys.exit(f"error: {asked} is no row of configs/models; there are {', '.join(rows)}{meant}")
 row = rows[sys.argv[1]]
 print(row["checkpoint"], row["wrapper"], gpus)
 PY

@@ -136,3 +136,8 @@ def test_a_dry_run_shows_the_plan_and_then_what_is_missing(checkpoint, monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 5 + 1
     assert lines[-1].startswith("cannot run yet: --tasks textcaps_val: the caption metrics need Java")
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_a_problem(monkeypatch):
+    monkeypatch.setenv("KV_RECORD_KEPT", "yes")
+    assert problems("--tasks", "mini_chart") == ["KV_RECORD_KEPT=yes is not allowed; allowed: 0, 1"]
