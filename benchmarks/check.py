@@ -26,6 +26,7 @@ from tabulate import tabulate
 from benchmarks import official, phases, shapes
 from kv_caches import KVConfig, registry
 from kv_caches.attention import LayerView
+from kv_caches.errors import nearest
 from kv_caches.prompt import Prompt
 from kv_caches.statistics import ColumnSums, TextGrounding
 
@@ -181,6 +182,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("only", nargs="*", default=[], help=", ".join(check.__name__ for check in CHECKS))
     options = parser.parse_args(argv)
+    names = [check.__name__ for check in CHECKS]
+    for asked in options.only:
+        if not any(name.startswith(asked) for name in names):
+            parser.error(f"there is no check {asked!r}; there are {', '.join(names)}.{nearest(asked, names)}")
     bounds: list[Bound] = []
     for check in CHECKS:
         if not options.only or check.__name__.startswith(tuple(options.only)):

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,15 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: --methods or --retentions: {error}", file=sys.stderr)
         return 2
+    path = options.output or Path("results/efficiency") / f"{device_name(options.device)}-{options.shape}.json"
+    if path.is_dir():
+        print(f"error: --output {path} is a folder; a file is needed", file=sys.stderr)
+        return 2
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"error: --output {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
     bandwidth = copy_bandwidth(options.device)
     print(f"{device_name(options.device)}: {bandwidth / 1e9:.1f} GB/s copied; shape {options.shape}", flush=True)
     rows, started = [], time.monotonic()
@@ -51,7 +62,6 @@ def main(argv: list[str] | None = None) -> int:
             continue
         rows.append(derived(run_apart(cell), bandwidth))
         print(line(rows[-1]), flush=True)
-    path = options.output or Path("results/efficiency") / f"{device_name(options.device)}-{options.shape}.json"
     about = {"device": device_name(options.device), "threads": torch.get_num_threads(), "copy_bandwidth": bandwidth}
     content = {"schema": speed.SCHEMA, **about, "versions": versions(), "rows": rows}
     write_json(path, content)
@@ -145,6 +155,34 @@ def line(row: dict[str, Any]) -> str:
     return head + f"prefill {row['prefill_s']:.2f} s, step {1000 * row['step_s']:.1f} ms"
 
 
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: whole numbers from 1 are needed")
+    return int(text)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: cpu, cuda or cuda:<n> is needed")
+    if text != "cpu" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no CUDA device on this machine; use cpu")
+    return text
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: shares kept are numbers above 0 and up to 1")
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if float(text) > 0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: a number of seconds above 0 is needed")
+
+
 def _options(argv: list[str] | None) -> argparse.Namespace:
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(
@@ -153,16 +191,16 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     numbers = lambda kind: lambda text: [kind(part) for part in text.split(",")]  # noqa: E731
-    parser.add_argument("--device", default="cuda" if gpu else "cpu")
+    parser.add_argument("--device", type=_device, default="cuda" if gpu else "cpu")
     parser.add_argument("--shape", default="llava-1.5-7b" if gpu else "cpu", choices=sorted(SHAPES))
-    parser.add_argument("--lengths", type=numbers(int), default=[8192, 32768] if gpu else [2048, 4096])
-    parser.add_argument("--batches", type=numbers(int), default=[1, 16] if gpu else [1])
-    parser.add_argument("--retentions", type=numbers(float), default=[0.2, 0.05])
+    parser.add_argument("--lengths", type=numbers(_whole), default=[8192, 32768] if gpu else [2048, 4096])
+    parser.add_argument("--batches", type=numbers(_whole), default=[1, 16] if gpu else [1])
+    parser.add_argument("--retentions", type=numbers(_share), default=[0.2, 0.05])
     parser.add_argument("--methods", type=numbers(str), default=["tgv_kv", "snapkv", "h2o"])
-    parser.add_argument("--new", type=int, default=64 if gpu else 16, help="new tokens that are measured")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--new", type=_whole, default=64 if gpu else 16, help="new tokens that are measured")
+    parser.add_argument("--repeats", type=_whole, default=1)
     parser.add_argument("--no-official", dest="official", action="store_false", help="leave the released procedure out")
-    parser.add_argument("--seconds", type=float, default=450, help="start no configuration after so many seconds")
+    parser.add_argument("--seconds", type=_seconds, default=450, help="start no configuration after so many seconds")
     parser.add_argument("--output", type=Path)
     return parser.parse_args(argv)
 

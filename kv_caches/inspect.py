@@ -22,7 +22,7 @@ from torch import Tensor
 from .attention import LayerView, newest_row
 from .config import KVConfig
 from .errors import ConfigError
-from .profile import encode, read_prompts
+from .profile import check, encode, load, read_prompts
 from .registry import canonical
 from .rows import Row
 from .shared import SharedPrefill
@@ -180,6 +180,8 @@ def _configs(args: argparse.Namespace) -> list[KVConfig]:
     for name in ("new_tokens", "size"):
         if getattr(args, name) < 2:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(args, name)}: a whole number from 2 is needed")
+    if not args.methods.replace(",", " ").split():
+        raise ConfigError(f"--methods {args.methods!r} names none")
     methods = [canonical(name, "--methods") for name in args.methods.replace(",", " ").split()]
     return [KVConfig(method=method, retention=share) for share in args.retention for method in methods]
 
@@ -188,12 +190,10 @@ def main(argv: list[str] | None = None) -> int:
     """Inspect every prompt; prints the files."""
     args = arguments(argv)
     try:
-        configs, prompts = _configs(args), read_prompts(args.prompts, args.limit)
-        from transformers import AutoModelForImageTextToText, AutoProcessor
-
-        processor = AutoProcessor.from_pretrained(args.model)
-        model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=args.dtype).to(args.device).eval()
-        args.output.mkdir(parents=True, exist_ok=True)
+        configs = _configs(args)
+        check(args)
+        prompts = read_prompts(args.prompts, args.limit)
+        processor, model = load(args)
         for number, inputs in enumerate(encode(processor, prompts, model.device)):
             arrays, meta = inspected(model, processor.tokenizer, inputs, configs, args.new_tokens, args.size)
             path = args.output / f"{number}.npz"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ import torch
 
 from .config import KVConfig
 from .engine import attach
-from .errors import ConfigError
+from .errors import ConfigError, nearest
 
+DTYPES = ("auto", "float32", "float16", "bfloat16")
 MADE_BY = "python -m kv_caches.profile"
 
 
@@ -70,6 +72,8 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
         if missing:
             raise ConfigError(f"--prompts {path}: line {number}: {missing[0]} does not exist")
         prompts.append({"prompt": text, "images": images})
+    if not prompts:
+        raise ConfigError(f"--prompts {path}: there is no line in it")
     return prompts
 
 
@@ -83,6 +87,45 @@ def encode(processor: Any, prompts: list[dict[str, Any]], device: torch.device) 
         text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
         media = {"images": images} if images else {}
         yield dict(processor(text=[text], return_tensors="pt", **media).to(device))
+
+
+def check(args: argparse.Namespace) -> None:
+    """What both commands take, before a model is loaded.
+
+    Raises:
+        ConfigError: one line on what cannot be.
+    """
+    if args.limit is not None and args.limit < 1:
+        raise ConfigError(f"--limit {args.limit}: a whole number from 1 is needed")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", args.device):
+        raise ConfigError(f"--device {args.device}: cpu, cuda or cuda:<n> is needed")
+    if args.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"--device {args.device}: there is no CUDA device on this machine; use cpu")
+    if args.dtype not in DTYPES:
+        raise ConfigError(
+            f"--dtype {args.dtype} is unknown; allowed: {', '.join(DTYPES)}.{nearest(args.dtype, DTYPES)}"
+        )
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {args.output}: cannot be written: {error.strerror}") from error
+
+
+def load(args: argparse.Namespace) -> tuple[Any, Any]:
+    """Processor and model of `--model`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(args.model)
+        model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=args.dtype).to(args.device).eval()
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise ConfigError(f"--model {args.model}: no checkpoint that can be loaded: {reason}") from error
+    return processor, model
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -104,11 +147,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for retention in args.retention:
             KVConfig(method="prefix_kv", variant="online", retention=retention)
+        check(args)
         prompts = read_prompts(args.prompts, args.limit)
-        from transformers import AutoModelForImageTextToText, AutoProcessor
-
-        processor = AutoProcessor.from_pretrained(args.model)
-        model = AutoModelForImageTextToText.from_pretrained(args.model, dtype=args.dtype).to(args.device).eval()
+        processor, model = load(args)
         for retention in args.retention:
             profile = measure(model, encode(processor, prompts, model.device), retention)
             print(write(profile | {"model": args.model}, args.output))
