@@ -20,6 +20,7 @@ def score_table(runs: pd.DataFrame) -> pd.DataFrame:
     """One row per configuration: nominal and achieved retention, KV per sample, then score (share of full) per task."""
     rows = []
     several = runs["model"].nunique() > 1
+    runs = runs.assign(evicted=runs["method"] != "full").sort_values(["model", "evicted"], kind="stable")
     for (model, name, retention), group in runs.groupby(["model", "name", "retention"], sort=False):
         row = {
             **({"model": model} if several else {}),
