@@ -14,6 +14,20 @@ import pandas as pd
 from .errors import ResultsError
 
 SCHEMAS = (2,)
+_NUMBER = (int, float, type(None))
+_NOT_SAID = {"answer": None, "answer_tokens": None, "seconds": float("nan"), "timing": None, "eviction": None}
+_KINDS: dict[str, Any] = {
+    "task": str,
+    "doc_id": (int, str),
+    "repeat": int,
+    "status": str,
+    "time": (int, float),
+    "answer": (str, type(None)),
+    "answer_tokens": _NUMBER,
+    "seconds": (int, float),
+    "timing": (str, type(None)),
+    "eviction": (dict, type(None)),
+}
 
 
 def records_folder(run: Path, fingerprint: str) -> Path | None:
@@ -38,12 +52,13 @@ def records_of(folder: Path) -> pd.DataFrame:
 
 def _lines(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("records.rank*.jsonl")):
-        with path.open(encoding="utf-8") as file:
+        with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 record = None
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     record = json.loads(line)
                 if isinstance(record, dict):
+                    record = _NOT_SAID | record
                     _check(record, path, number, folder.name)
                     yield record
 
@@ -53,6 +68,9 @@ def _check(record: dict[str, Any], path: Path, number: int, fingerprint: str) ->
         raise ResultsError(f"{path}:{number}: record of version {record.get('schema')}, known: {SCHEMAS[-1]}")
     if record.get("fingerprint") != fingerprint:
         raise ResultsError(f"{path}:{number}: record of another configuration, {record.get('fingerprint')}")
+    for name, kinds in _KINDS.items():
+        if name not in record or not isinstance(record[name], kinds):
+            raise ResultsError(f"{path}:{number}: {name}={record.get(name)!r:.60} in a record is not as expected")
 
 
 @lru_cache(maxsize=256)
@@ -69,6 +87,7 @@ def states(folder: Path) -> dict[str, dict[str, int]]:
 def configuration(folder: Path) -> dict[str, Any]:
     """What the records' `config.json` says ran; {} if there is none."""
     try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
+    return found if isinstance(found, dict) and isinstance(found.get("config"), dict | type(None)) else {}

@@ -110,21 +110,30 @@ def read_single_run(run: Path) -> list[dict[str, Any]]:
     scores = sorted(run.rglob("*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
     if not scores:
         raise ResultsError(f"{run}: no result file; run it again")
-    content = json.loads(scores[-1].read_text(encoding="utf-8"))
+    try:
+        return _single_rows(run, scores[-1])
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        if isinstance(error, ResultsError):
+            raise
+        raise ResultsError(f"{scores[-1]}: {error} is missing or not as expected; run again") from error
+
+
+def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
+    content = json.loads(path.read_text(encoding="utf-8"))
     found = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
     folder = records_folder(run, found[1]) if found else None
     if folder is None:
-        raise ResultsError(f"{scores[-1]}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
+        raise ResultsError(f"{path}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
     settings = _settings(configuration(folder))
-    base = settings | {"run": str(run), "path": str(scores[-1]), "date": content.get("date") or scores[-1].name}
+    base = settings | {"run": str(run), "path": str(path), "date": content.get("date") or path.name}
     rows = []
     for task, group in records_of(folder).groupby("task"):
         if task not in content["results"]:
-            raise ResultsError(f"{scores[-1]}: no score of {task}, though it has records")
+            raise ResultsError(f"{path}: no score of {task}, though it has records")
         metric, score, stderr = _metric(content["results"][task])
         row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
         row |= _judging(metric, content.get("judge", {}).get(task), len(group))
-        rows.append(row | dict.fromkeys(("difference", "low", "high"), NAN))
+        rows.append(_typed(row) | dict.fromkeys(("difference", "low", "high"), NAN))
     return rows
 
 

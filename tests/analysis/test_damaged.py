@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import inspection, pareto, retention_map, speed, style, tables
+from analysis import inspection, pareto, records, retention_map, speed, style, tables
 from analysis.errors import ResultsError, told
 from analysis.kept import Prompt, Sample
 from analysis.results import read_result
@@ -151,3 +151,23 @@ def test_an_inspection_that_does_not_hold_together_is_refused(tmp_path, name, va
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ResultsError, match="not a file of"):
         inspection.Inspected.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("task", []), ("doc_id", None), ("time", "x"), ("answer", {}), ("seconds", "")]
+)
+def test_a_record_of_another_kind_is_named_with_its_line(tmp_path, name, value):
+    record = {"schema": 2, "fingerprint": tmp_path.name, "task": "t", "doc_id": 0, "repeat": 0, "status": "ok"}
+    record |= {"time": 1, "answer": "a", "answer_tokens": 1, "seconds": 0.1, "timing": "own", "eviction": None}
+    path = tmp_path / "records.rank0.jsonl"
+    path.write_bytes(b"\xff\n" + b"[" * 100_000 + b"\n" + json.dumps(record).encode() + b'\n{"torn')
+    assert len(records.records_of(tmp_path)) == 1
+    path.write_text(json.dumps(record) + "\n" + json.dumps(record | {name: value}))
+    with pytest.raises(ResultsError, match=rf"records\.rank0\.jsonl:2: {name}=.* in a record is not as expected"):
+        records.records_of(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"config": 5}', "{"])
+def test_a_configuration_that_is_none_counts_as_absent(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    assert records.configuration(tmp_path) == {}
