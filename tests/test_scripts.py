@@ -5,11 +5,9 @@ import re
 import shlex
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
-from analysis.table import score_table
 from kv_caches.models import model_row
 from lmms_eval_plugins import needs
 from lmms_eval_plugins.sweeps import load_sweep
@@ -187,17 +185,6 @@ def test_another_family_is_refused(tmp_path):
     first, last = result.stderr.splitlines()
     assert first.startswith("error: --model qwen3_vl loads ")
     assert last.startswith("error: the evaluation failed; the whole log is ")
-
-
-def test_scores_in_points_are_shown_as_they_are():
-    row = {"variant": "paper", "achieved": 0.5, "kv_bytes": 1024.0, "metric": "score"}
-    runs = pd.DataFrame(
-        row | {"method": method, "name": method, "retention": retention, "task": task, "score": score}
-        for method, retention, factor in (("full", 1.0, 1.0), ("tgv_kv", 0.5, 0.5))
-        for task, score in (("mme", 1500 * factor), ("chartqa", 0.8 * factor))
-    )
-    last = score_table(runs).iloc[-1]
-    assert (last["mme"], last["chartqa"]) == ("750.0 (50 %)", "40.0 (50 %)")
 
 
 def test_the_accelerate_configurations_are_read():

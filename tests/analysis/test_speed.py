@@ -6,14 +6,16 @@ import sys
 from . import synthetic
 
 MEASURE = """
-import resource, runpy, sys, time
+import pathlib, resource, runpy, sys
 sys.argv = ["artefacts", sys.argv[1]]
 try:
     runpy.run_module("analysis.artefacts", run_name="__main__")
 finally:
     own, others = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     seconds = own.ru_utime + own.ru_stime + (others.ru_utime + others.ru_stime) / 2
-    print("MEASURED", seconds, (own.ru_maxrss + 2 * others.ru_maxrss) / 2**20)
+    status = pathlib.Path("/proc/self/status").read_text()  # ru_maxrss starts with what the caller used
+    peak = int(status.split("VmHWM:")[1].split()[0])
+    print("MEASURED", seconds, (peak + 2 * others.ru_maxrss) / 2**20)
 """
 
 

@@ -50,3 +50,9 @@ def test_a_run_with_failed_samples_is_refused_unless_allowed(tmp_path, capsys):
 def test_an_empty_folder_says_what_to_run(tmp_path):
     with pytest.raises(ResultsError, match=r"bash scripts/quickstart\.sh"):
         load(tmp_path)
+
+
+def test_scores_in_points_are_shown_as_they_are(tmp_path):
+    write(tmp_path, "a", 750.0, method="tgv_kv", retention=0.5)
+    write(tmp_path, "full", 1500.0)
+    assert score_table(load(tmp_path).scores)["scene"].tolist() == ["1500.0 (100 %)", "750.0 (50 %)"]

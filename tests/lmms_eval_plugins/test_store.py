@@ -252,8 +252,13 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
     assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, capfd):
-    child = grid.forked(lambda: grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200))
+def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, capfd, monkeypatch):
+    def ask_slowly():
+        append = Store.append
+        monkeypatch.setattr(Store, "append", lambda *args: [append(*args), time.sleep(60)])
+        grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200)
+
+    child = grid.forked(ask_slowly)
     while not toy.records(environment):
         time.sleep(0.002)
     os.kill(child, signal.SIGINT)
