@@ -254,6 +254,7 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
 
 def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, capfd, monkeypatch):
     def ask_slowly():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with it ignored
         append = Store.append
         monkeypatch.setattr(Store, "append", lambda *args: [append(*args), time.sleep(60)])
         grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200)
