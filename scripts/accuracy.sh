@@ -110,7 +110,7 @@ use_embedded_model() { # a script may name a row and tasks for those who have ne
     row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
     export HF_HUB_OFFLINE=1 KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
     say "There is no GPU, and CKPT is not set: $row of configs/models on ${TASKS:-$tasks}, judged by KV_JUDGE=$KV_JUDGE"
-    say "(the whole sweep on all samples takes hours on a CPU; LIMIT=20, or SWEEP=quickstart, is quicker)"
+    say "(the whole sweep on all samples takes about half an hour on two CPU cores; LIMIT=20, or SWEEP=quickstart, is quicker)"
     find_machine
 }
 
