@@ -22,9 +22,10 @@ from typing import NamedTuple
 import psutil
 import torch
 from tabulate import tabulate
+from transformers.cache_utils import DynamicCache
 
 from benchmarks import official, phases, shapes
-from kv_caches import KVConfig, registry
+from kv_caches import KVConfig, attach, kernels, registry
 from kv_caches.attention import LayerView
 from kv_caches.errors import nearest
 from kv_caches.prompt import Prompt
@@ -156,10 +157,6 @@ def _best(function: Callable[[], object], repeats: int = 5) -> float:
 @torch.inference_mode()
 def _resident(config: KVConfig) -> int:
     """Bytes that the process holds more after a prefill of 16k tokens, its cache still there."""
-    from transformers.cache_utils import DynamicCache
-
-    from kv_caches import attach, kernels
-
     model, ids = shapes.build("cpu-attention", "cpu"), shapes.prompt(16384, 1, "cpu")
     phases.run(model, ids, config, 0)
     before, cache = _rss(), DynamicCache()

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
 from tiny_vlm.optim import Optimizer
+from tiny_vlm.stages import log
 from tiny_vlm.video.batches import VideoBatch, video_batches
 from tiny_vlm.video.forward import answer_hidden, cell_features, decoder_layer
 from tiny_vlm.video.sequences import IGNORED, SequenceBuilder, Sequences
-from tiny_vlm.video.stages import LMStage, log
+from tiny_vlm.video.stages import LMStage
 from tiny_vlm.video.world import CELLS, SECONDS
 
 WATCHED = (

@@ -3,10 +3,6 @@
 from dataclasses import dataclass, field
 
 
-def log(text: str) -> None:
-    print(text, flush=True)
-
-
 @dataclass(frozen=True)
 class Stage:
     """Common to all stages. `first` is the index of the first training sample; stages use different ones."""

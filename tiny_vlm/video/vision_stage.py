@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from transformers import Qwen3VLForConditionalGeneration
 
 from tiny_vlm.optim import Optimizer
+from tiny_vlm.stages import log
 from tiny_vlm.video.batches import CellBatch, crowded_batches
 from tiny_vlm.video.forward import cell_features
 from tiny_vlm.video.render import CLASSES, LABELS
-from tiny_vlm.video.stages import VisionStage, log
+from tiny_vlm.video.stages import VisionStage
 
 FEATURE_SIZE = 1.0
 """Root mean square of the features that the language model starts with."""
