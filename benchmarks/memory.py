@@ -11,10 +11,15 @@ from torch.utils._pytree import tree_leaves
 
 
 class Peak:
-    """Context manager: ``bytes`` is the most that was alive above what was there at the start."""
+    """Context manager: ``bytes`` is the most that was alive above what was there at the start.
 
-    def __init__(self, device: str):
-        self.device, self.bytes = device, 0
+    Args:
+        since: an earlier peak of the same run, whose start counts on a GPU; on a CPU a decode step makes every layer's
+            storage anew, so the cache is seen without it.
+    """
+
+    def __init__(self, device: str, since: Peak | None = None):
+        self.device, self.bytes, self._since = device, 0, since
         self._tracker = None if device.startswith("cuda") else _Storages()
 
     def __enter__(self) -> Peak:
@@ -23,7 +28,7 @@ class Peak:
         else:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
+            self._before = torch.cuda.memory_allocated() if self._since is None else self._since._before
         return self
 
     def __exit__(self, *exc: Any) -> None:

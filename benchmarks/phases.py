@@ -52,7 +52,14 @@ def synchronise(device: str) -> None:
 
 @torch.inference_mode()
 def run(
-    model: Any, ids: Tensor, config: KVConfig | None, new: int, *, weigh: bool = False, parts: bool = False
+    model: Any,
+    ids: Tensor,
+    config: KVConfig | None,
+    new: int,
+    *,
+    weigh: bool = False,
+    parts: bool = False,
+    copies: int = 1,
 ) -> Measured:
     """Prefill ``ids`` and decode ``new`` tokens greedily, through stock forward calls.
 
@@ -60,6 +67,7 @@ def run(
         config: None leaves the model alone, with transformers' own cache.
         weigh: measure peak memory too; parts: time scoring, eviction, attention and cache updates too. Both slow the
             run down, so times are taken from runs without them.
+        copies: decode so many copies of the prompts; figures of the prefill are those of ``ids`` alone.
     """
     device, cache = str(ids.device), DynamicCache()
     spent: dict[str, float] = {}
@@ -69,9 +77,12 @@ def run(
             token = _step(model, ids, cache)
             synchronise(device)
             prefill = time.perf_counter() - started
+        if copies > 1:
+            cache.batch_repeat_interleave(copies)
+            token = token.repeat_interleave(copies, 0)
         prompt_bytes = storage(cache)
         before = dict(spent)
-        with Peak(device) if weigh else nullcontext() as decode_peak:
+        with Peak(device, prefill_peak) if weigh else nullcontext() as decode_peak:
             seconds, tokens = _decode(model, token, cache, new, device)
     spent = {f"prefill {k}": v for k, v in before.items()} | {
         f"decode {k}": v - before.get(k, 0) for k, v in spent.items()

@@ -117,3 +117,11 @@ def test_a_missed_bound_fails_the_check(monkeypatch, capsys):
 def test_an_unknown_method_is_refused_before_anything_is_measured(capsys):
     assert efficiency.main(["--device", "cpu", "--methods", "snapvk"]) == 2
     assert "snapkv" in capsys.readouterr().err
+
+
+def test_copies_of_a_prompt_decode_as_the_prompt_does(model, ids):
+    for config in (None, KVConfig(), TGV):
+        one, four = (phases.run(model, ids[:1], config, 6, copies=copies) for copies in (1, 4))
+        assert torch.equal(four.tokens, one.tokens.expand(4, -1))
+        assert four.kv_prompt == 4 * one.kv_prompt
+        assert four.kv_room == 4 * one.kv_room
