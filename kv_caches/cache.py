@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicLayer
 
+from . import kernels
 from .merging import Merging, merged
 
 EMPTY = -1  # position of a slot that pads a shorter row to the layer's longest
@@ -99,27 +100,49 @@ class EvictingLayer(DynamicLayer):
             merges: per row and set, slots averaged into others before the copy, see :class:`kv_caches.merging.Merging`.
             room: tokens that will fit behind the copies without another one.
         """
-        device, (_, kv_heads, _, dim) = self.keys.device, self.keys.shape
-        table = _slot_table(slots, device)
-        empty, table = table == EMPTY, table.clamp(min=0)
         new = EvictingLayer(self.offsets[list(rows)])
-        new.seen, new.device, new.is_initialized = self.seen, device, True
-        new.ragged = bool(empty.any())
-        chosen = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table)
-        new._chosen, new._chosen_at = chosen.masked_fill_(empty, EMPTY), self.seen
-        new._held = torch.tensor([sum(one.numel() for one in sets) / len(sets) for sets in slots]).double()
-        kept, storage = table.shape[-1], []
+        table = self.describe(new, rows, slots).clamp(min=0)
+        (_, kv_heads, _, dim), kept, storage = self.keys.shape, table.shape[-1], []
         for states in (self.keys, self.values):
             target = states.new_empty(len(rows), kv_heads, kept + room, dim)
-            for i, row in enumerate(rows):
-                source = states[row]
-                if merges is not None and merges[i] is not None:
-                    source = merged(source, merges[i])  # type: ignore[arg-type]
+            for i, source in enumerate(merged_rows(states, rows, merges)):
                 index = table[i, :, :, None].expand(kv_heads, -1, dim)
                 torch.gather(source, 1, index, out=target[i, :, :kept])
             storage.append(target)
         new._place(kept, *storage)
         return new
+
+    def describe(self, new: EvictingLayer, rows: Sequence[int], slots: list[list[Tensor]]) -> Tensor:
+        """Tell a layer that gets copies of these slots what they are; returns them as (R, P, K), padded with EMPTY."""
+        table = _slot_table(slots, self.keys.device)
+        empty = table == EMPTY
+        new.seen, new.device, new.is_initialized = self.seen, self.keys.device, True
+        new.ragged = bool(empty.any())
+        chosen = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table.clamp(min=0))
+        new._chosen, new._chosen_at = chosen.masked_fill_(empty, EMPTY), self.seen
+        new._held = torch.tensor([sum(one.numel() for one in sets) / len(sets) for sets in slots]).double()
+        return table
+
+    def attend(self, call: Callable, module: Any, query: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor, Any]:
+        """Attention of the newest token over what is stored.
+
+        Args:
+            call: the model's own kernel. query: (B, H, 1, d).
+
+        Returns:
+            (B, 1, H, d), and weights where the kernel returns them.
+        """
+        visible = self.valid(kwargs.get("sliding_window"))
+        return kernels.attend_newest(call, module, query, self.keys, self.values, visible, kwargs)
+
+    def row_bytes(self, row: int) -> int:
+        """Bytes that one row's keys and values take, with room, and padding to the longest row."""
+        return self.nbytes // self.offsets.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage of keys and values, room and padding included."""
+        return self.keys.untyped_storage().nbytes() + self.values.untyped_storage().nbytes()
 
     def _place(self, stored: int, keys: Tensor, values: Tensor) -> None:
         """Keys and values are the first ``stored`` slots of this storage."""
@@ -158,6 +181,13 @@ class EvictingLayer(DynamicLayer):
             self._chosen = change(self._chosen)
         if self.is_initialized:
             self._place(self.keys.shape[-2], *map(change, self._room or (self.keys, self.values)))
+
+
+def merged_rows(states: Tensor, rows: Sequence[int], merges: list[list[Merging] | None] | None) -> Iterator[Tensor]:
+    """Keys or values (G, S, d) of each row, with what leaves merged into what stays where asked for."""
+    for i, row in enumerate(rows):
+        merge = merges[i] if merges is not None else None
+        yield states[row] if merge is None else merged(states[row], merge)
 
 
 def _with_room(states: Tensor, room: int) -> Tensor:

@@ -153,11 +153,7 @@ class Attachment:
             self._evict_early(module.layer_idx)
             return output
         layer = self._cache.layers[module.layer_idx]
-        valid = layer.valid(kwargs.get("sliding_window"))
-        if valid is None:
-            output = call(query, key, value, None, **kwargs)
-        else:
-            output = kernels.call_with_validity(call, module, query, key, value, valid, kwargs)
+        output = layer.attend(call, module, query, kwargs)
         if layer.rules is not None:
             evict_step(self._cache.layers, module.layer_idx, query, module.scaling, kwargs.get("sliding_window"))
         return output

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.cache_utils import DynamicCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
@@ -70,18 +71,46 @@ def _call(base: str, module: Any, query: Tensor, key: Tensor, value: Tensor, mas
         config._attn_implementation = name
 
 
-def call_with_validity(call: Callable, module: Any, query: Tensor, key: Tensor, value: Tensor, valid: Tensor, kwargs):
-    """Attend from one query to the valid slots only; ``valid`` is (B, P, S) bool, P = 1 or the number of KV heads."""
-    if valid.shape[1] > 1:
-        valid = valid.repeat_interleave(query.shape[1] // valid.shape[1], dim=1)
-    mask = valid[:, :, None]  # (B, 1 or H, 1, S)
+def attend_newest(
+    call: Callable, module: Any, query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, kwargs: dict
+) -> tuple[Tensor, Any]:
+    """Attention of one query per row over keys and values (B, G, S, d).
+
+    Args:
+        query: (B, H, 1, d). visible: (B, P, S) bool, P = 1 or G, or None when every slot is.
+
+    Returns:
+        (B, 1, H, d), and weights where the kernel returns them.
+    """
     base = call.args[0]  # type: ignore[attr-defined]
+    if visible is None:
+        return call(query, keys, values, None, **kwargs)
     if base == "eager":
-        mask = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(
-            ~mask, torch.finfo(query.dtype).min
-        )
-        return call(query, key, value, mask, **kwargs)
-    return _call("sdpa", module, query, key, value, mask, **kwargs)
+        return call(query, keys, values, _additive(visible, query), **kwargs)
+    return grouped(query, keys, values, visible[:, :, None], kwargs.get("scaling")), None
+
+
+def grouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Attention of one query per row; the query heads of a KV head are rows of one product, so no key is repeated.
+
+    Args:
+        query: (B, H, 1, d). keys, values: (B, G, S, d). mask: bool, fits (B, G, H / G, S).
+
+    Returns:
+        (B, 1, H, d).
+    """
+    batch, heads, _, dim = query.shape
+    folded = query.reshape(batch, keys.shape[1], -1, dim)
+    return scaled_dot_product_attention(folded, keys, values, mask, scale=scaling).reshape(batch, 1, heads, dim)
+
+
+def _additive(visible: Tensor, query: Tensor) -> Tensor:
+    """(B, 1 or H, 1, S) for the eager kernels, which repeat keys for their query heads."""
+    if visible.shape[1] > 1:
+        visible = visible.repeat_interleave(query.shape[1] // visible.shape[1], dim=1)
+    hidden = ~visible[:, :, None]
+    zeros = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
+    return zeros.masked_fill_(hidden, torch.finfo(query.dtype).min)
 
 
 def attention_modules(model: Any) -> list[nn.Module]:

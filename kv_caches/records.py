@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from .cache import EvictingLayer
 from .config import KVConfig
 from .method import Selection
 from .prompt import Prompt
 
 
 def eviction_record(
-    config: KVConfig, prompt: Prompt, selection: Selection, layers: Sequence[EvictingLayer], kv_heads: int
+    config: KVConfig, prompt: Prompt, selection: Selection, entry: int, allocated: int
 ) -> dict[str, Any]:
     """One sample's record after eviction.
 
+    Args:
+        entry: bytes of one position in one layer. allocated: bytes of storage that exist for the sample.
+
     Bytes: ``kv_bytes_full`` is the prompt's K and V before eviction, ``kv_bytes_kept`` the entries that stayed,
-    ``kv_bytes_allocated`` this sample's share of the storage that really exists (padding to the longest row included).
+    ``kv_bytes_allocated`` the storage that really exists for this sample, padding to the longest row included.
     ``entries_per_step``: entries held, summed over layers, now and, as generation goes on, after every decode step.
     """
     text, vision = [], []
@@ -30,9 +32,7 @@ def eviction_record(
         seen = [float(prompt.is_vision[kept.cpu()].sum()) for kept in sets]
         vision.append(sum(seen) / len(sets))
         text.append(sum(kept.numel() for kept in sets) / len(sets) - vision[-1])
-    kept, full = sum(text) + sum(vision), prompt.length * len(layers)
-    entry = 2 * kv_heads * layers[0].keys.shape[-1] * layers[0].keys.element_size()  # bytes of one position
-    storage = sum(layer.keys.untyped_storage().nbytes() + layer.values.untyped_storage().nbytes() for layer in layers)
+    kept, full = sum(text) + sum(vision), prompt.length * len(selection.kept)
     return {
         "method": config.method,
         "variant": config.variant,
@@ -47,7 +47,7 @@ def eviction_record(
         "entries_per_step": [kept],
         "kv_bytes_full": full * entry,
         "kv_bytes_kept": round(kept * entry),
-        "kv_bytes_allocated": storage // layers[0].keys.shape[0],
+        "kv_bytes_allocated": allocated,
         "official_broke": selection.official_broke,
         "observation_window": selection.window,
     }

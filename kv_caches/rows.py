@@ -15,6 +15,7 @@ from .config import KVConfig
 from .errors import ReleasedCodeError
 from .merging import Merging
 from .method import DecodeRule, Method, Selection
+from .packed import PackedLayer, packable
 from .records import eviction_record, kept_positions
 from .statistics import PrefillStats
 
@@ -75,10 +76,15 @@ def replaced(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingL
     return layer if all(row.keeps_all(index) for row in rows) else evicted(layer, index, rows)
 
 
-def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row]) -> EvictingLayer:
-    """Layer ``index`` of the decoding batch, copied out of the prompt's cache."""
+def evicted(layer: EvictingLayer, index: int, rows: Sequence[Row], padding: int = 0) -> EvictingLayer:
+    """Layer ``index`` of the decoding batch, copied out of the prompt's cache; unequal rows or heads are packed when
+    more than ``padding`` bytes per row would be stored for nothing."""
     chosen = [row.evict_from(layer, index) for row in rows]
-    return layer.take([row.sample for row in rows], [kept for kept, _ in chosen], [merge for _, merge in chosen])
+    samples, slots, merges = [row.sample for row in rows], [kept for kept, _ in chosen], [merge for _, merge in chosen]
+    rules = any(row.config.decode == "evict" for row in rows)  # they rewrite slots, which must be in one table
+    if not rules and packable(layer, slots, padding, rows[0].stats.heads // rows[0].stats.kv_heads):
+        return PackedLayer.of(layer, samples, slots, merges)
+    return layer.take(samples, slots, merges)
 
 
 def records(cache: Any, rows: Sequence[Row], with_kept: bool = False) -> list[dict[str, Any]]:
@@ -86,9 +92,12 @@ def records(cache: Any, rows: Sequence[Row], with_kept: bool = False) -> list[di
 
     ``with_kept`` adds the positions that stayed, as `kept_positions` packs them.
     """
-    layers = cache.layers
-    kv_heads = layers[0].keys.shape[1]
-    proofs = [eviction_record(row.config, row.stats.prompt, row.selection, layers, kv_heads) for row in rows]
+    layers, keys = cache.layers, cache.layers[0].keys
+    entry = 2 * rows[0].stats.kv_heads * keys.shape[-1] * keys.element_size()
+    allocated = [sum(layer.row_bytes(i) for layer in layers) for i in range(len(rows))]
+    proofs = [
+        eviction_record(row.config, row.stats.prompt, row.selection, entry, size) for row, size in zip(rows, allocated)
+    ]
     if with_kept:
         for row, proof in zip(rows, proofs):
             proof["kept"] = kept_positions(row.stats.prompt, row.selection)

@@ -16,6 +16,8 @@ from .errors import UnsupportedError
 from .rows import Row, evicted, records
 from .statistics import PrefillStats, Statistic
 
+PADDING = 1 << 17  # bytes per row and layer: reading them costs about what a call of the kernel for each row does
+
 
 class SharedPrefill(Attachment):
     """A model whose prefill keeps the whole prompt cache and measures what all configurations need.
@@ -75,7 +77,7 @@ class SharedPrefill(Attachment):
         """
         chosen = [Row.of(sample, c, self.methods[c], self._samples[sample]) for sample, c in rows]
         cache = DynamicCache()
-        layers = [evicted(layer, index, chosen) for index, layer in enumerate(self._layers)]
+        layers = [evicted(layer, index, chosen, PADDING) for index, layer in enumerate(self._layers)]
         kernels.adopt(cache, layers)
         kernels.set_position_deltas(self._model, self._deltas, [sample for sample, _ in rows])
         return cache, records(cache, chosen, self.record_kept)

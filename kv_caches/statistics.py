@@ -142,7 +142,7 @@ class PrefillStats:
 
     def __init__(self, prompt: Prompt, n_layers: int):
         self.prompt = prompt
-        self.kv_heads = 0
+        self.heads = self.kv_heads = 0  # H and G, of the last layer measured
         self._layers: list[dict[Statistic, Any]] = [{} for _ in range(n_layers)]
 
     @property
@@ -152,7 +152,7 @@ class PrefillStats:
 
     def collect(self, index: int, layer: LayerView, needs: frozenset[Statistic]) -> None:
         """Measure ``needs`` on one layer."""
-        self.kv_heads = layer.kv_heads
+        self.heads, self.kv_heads = layer.heads, layer.kv_heads
         self._layers[index] = {statistic: statistic.collect(layer) for statistic in needs}
 
     def get(self, statistic: Statistic, layer: int) -> Any:

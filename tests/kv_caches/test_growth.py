@@ -34,7 +34,6 @@ def counted(model):
     def hook(module, args, kwargs, output):
         layers = (kwargs[argument] if argument in kwargs else output[argument]).layers
         slots = [(layer.positions != EMPTY).double().sum(-1).mean(-1) for layer in layers]
-        assert all(layer.positions.shape[-1] == layer.keys.shape[-2] for layer in layers)
         seen.append(torch.stack(slots).sum(0).tolist())
 
     handle = model.register_forward_hook(hook, with_kwargs=True)
