@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
+from . import gains, speed_plot, style
 from .errors import ResultsError, told
 
 SCHEMA = 1
@@ -52,12 +54,11 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def frame(content: dict[str, Any]) -> pd.DataFrame:
+def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """As shown: a row per configuration; one that failed says why."""
     shown = []
-    for row in content["rows"]:
-        cells = {"N": row["length"], "batch": row["batch"], "method": row["method"]}
-        cells["keep"] = f"{100 * row['retention']:g} %"
+    for row in rows:
+        cells = {"N": row["length"], "batch": row["batch"], "method": gains.method_name(row), "keep": gains.share(row)}
         for name, (key, factor, form) in COLUMNS.items():
             cells[name] = "" if row.get(key) is None else f"{factor * row[key]:{form}}"
         cells["note"] = row.get("error", "")
@@ -66,30 +67,80 @@ def frame(content: dict[str, Any]) -> pd.DataFrame:
     return found if found["note"].any() else found.drop(columns="note")
 
 
-def as_text(content: dict[str, Any], markdown: bool = False) -> str:
-    """Title, table and notes."""
+def title(content: dict[str, Any]) -> str:
+    """Of the table."""
+    return f"Table 4: time and memory, {content['rows'][0]['shape']} shape, {content['device']}"
+
+
+def parts(content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame, str]]:
+    """Heading, table, note: one per length, what eviction gains, and the paper's claims where they can be compared."""
     rows = content["rows"]
-    title = f"Table 4: time and memory, {rows[0]['shape']} shape, {content['device']}"
-    note = f"{content['copy_bandwidth'] / 1e9:.1f} GB/s read; {rows[0]['new']} new tokens measured. {_notes()}"
-    body = tabulate(
-        frame(content),
-        headers="keys",
-        tablefmt="pipe" if markdown else "simple",
-        showindex=False,
-        disable_numparse=True,
-    )
-    return f"{f'**{title}**' if markdown else title}\n\n{body}\n\n{note}"
+    for length in sorted({row["length"] for row in rows}):
+        yield f"N = {length}", frame([row for row in rows if row["length"] == length]).drop(columns="N"), ""
+    gained, paper = gains.gains(rows), gains.beside_paper(rows)
+    if len(gained):
+        yield "What eviction gains", gained, gains.GAINS_NOTE
+    if len(paper):
+        yield "The paper's claims beside this run", paper, gains.PAPER_NOTE
 
 
-def _of_file(path: Path, markdown: bool) -> str:
+def as_text(content: dict[str, Any], markdown: bool = False) -> str:
+    """Title, tables and notes."""
+    table_style, mark = ("pipe", "**") if markdown else ("simple", "")
+    lines = [f"{mark}{title(content)}{mark}"]
+    for heading, table, note in parts(content):
+        body = tabulate(_once(table), headers="keys", tablefmt=table_style, showindex=False, disable_numparse=True)
+        lines += [f"{mark}{heading}{mark}", body, *([note] if note else [])]
+    return "\n\n".join([*lines, *notes(content)])
+
+
+def notes(content: dict[str, Any]) -> list[str]:
+    """What has to be known to read it."""
+    rows = content["rows"]
+    measured = ", ".join(map(str, sorted({row["new"] for row in rows})))
+    found = [f"{content['copy_bandwidth'] / 1e9:.1f} GB/s read; {measured} new tokens measured. {_explained()}"]
+    if any(row.get("prefilled", row["batch"]) != row["batch"] for row in rows):
+        found.append(
+            "One prompt of a batch was prefilled and its cache repeated: prefill and scoring are what that one took "
+            "times the batch, the prefill's peak is its own."
+        )
+    return found + [line for line in [unfinished(content)] if line]
+
+
+def unfinished(content: dict[str, Any]) -> str:
+    """How much of what was asked for is still to be measured; nothing if all was tried."""
+    if not content.get("left"):
+        return ""
+    command = "the same command" + ("" if content.get("resumes") else " with --resume")
+    return f"{content['left']} of {content['asked']} configurations are not measured yet; {command} goes on"
+
+
+def _once(table: pd.DataFrame) -> pd.DataFrame:
+    """Lengths and batches only where they change."""
+    shown = table.astype(str)
+    repeated = pd.Series(True, index=table.index)
+    for name in [name for name in ("N", "batch") if name in table]:
+        repeated &= table[name] == table[name].shift()
+        shown.loc[repeated, name] = ""
+    return shown
+
+
+def _draw(path: Path, picture: Path, width_mm: float) -> None:
+    formats = style.wanted_formats(picture.suffix.removeprefix("."))
+    style.save(_tried(path, lambda content: speed_plot.plot(content, width_mm)), picture.with_suffix(""), formats)
+
+
+def _tried(path: Path, make: Callable[[dict[str, Any]], Any]) -> Any:
     content = load(path)
     try:
-        return as_text(content, markdown)
+        return make(content)
+    except ResultsError as error:
+        raise ResultsError(f"{path}: {error}") from error
     except (LookupError, TypeError, ValueError) as error:
         raise ResultsError(f"{path}: {error} is missing or not as expected; measure again") from error
 
 
-def _notes() -> str:
+def _explained() -> str:
     return " ".join((__doc__ or "").split("\n\n", 1)[1].split())
 
 
@@ -100,10 +151,16 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("files", type=Path, nargs="+", help="results/efficiency/*.json")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--plot", type=Path, help="draw step time against N into this file (.png, .svg or .pdf)")
+    parser.add_argument("--width", type=style.width, default=style.README_MM, help="of the picture, in mm")
     options = parser.parse_args(arguments)
+    if options.plot and len(options.files) > 1:
+        parser.error("argument --plot: one file of figures is drawn at a time")
 
     def make() -> int:
-        print("\n\n".join(_of_file(path, options.markdown) for path in options.files))
+        if options.plot:
+            _draw(options.files[0], options.plot, options.width)
+        print("\n\n".join(_tried(path, lambda content: as_text(content, options.markdown)) for path in options.files))
         return 0
 
     return told(make)

@@ -2,22 +2,26 @@
 
     python -m benchmarks.efficiency                  # sizes for this machine, under 8 minutes
     python -m benchmarks.efficiency --shape llava-1.5-7b --lengths 8192 --batches 1,16 --methods tgv_kv,snapkv
+    python -m benchmarks.efficiency --grid           # the whole of Table 4; once stopped, the same command goes on
 
-Models have real shapes and random weights, so nothing is downloaded. Every configuration runs in a process of its own.
-'stock' is transformers' generate loop with its own cache, 'official-style' the released procedure (eager attention,
-maps returned). Figures go to results/efficiency/<device>-<shape>.json; `python -m analysis.speed FILE` prints Table 4.
+Without sizes: on a GPU the shape of LLaVA-1.5-7B at 8192 (batch 16, then 1) and 32768 tokens (batch 1), tgv_kv at 5 %,
+with and without a CUDA graph, 15 configurations in at most 8 minutes; on a CPU 8 layers at 2048 and 4096 tokens, batch
+1, tgv_kv, snapkv and h2o at 20 and 5 %, 18 configurations. --grid: 2048 to 32768 tokens, batch 1, 8, 16 and 32, tgv_kv
+at 50, 20, 10 and 5 %, 120 configurations; on a CPU one prompt of a batch is prefilled and its cache repeated.
+
+Models have real shapes and random weights, so nothing is downloaded. Every configuration runs in a process of its own;
+one whose caches cannot fit is not tried. 'stock' is transformers' generate loop with its own cache, 'official-style'
+the released procedure (eager attention, maps returned). Figures go to results/efficiency/, after every configuration;
+`python -m analysis.speed FILE` prints Table 4.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,10 +30,14 @@ import torch
 from tqdm import tqdm
 
 from analysis import speed
-from benchmarks.cell import OFFICIAL, STOCK, Cell
-from benchmarks.shapes import SHAPES
+from analysis.errors import ResultsError
+from benchmarks import options as command_line
+from benchmarks.cell import Cell
+from benchmarks.figures import Figures, OtherMachineError
+from benchmarks.machine import copy_bandwidth, device_name, free_memory, memory, processor
+from benchmarks.plan import cells, misfit
 from kv_caches import ConfigError, KVConfig
-from lmms_eval_plugins.records import versions, write_json
+from lmms_eval_plugins.records import versions
 
 ANSWERS = (128, 512, 1500)
 _SLOWEST = 600  # seconds that one configuration may take
@@ -37,52 +45,77 @@ _SLOWEST = 600  # seconds that one configuration may take
 
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
-    options = _options(argv)
+    options = command_line.read(argv, str(__doc__))
     try:
-        for retention in options.retentions:
-            [KVConfig(method, retention) for method in options.methods]
+        figures = _begin(options)
+    except (OtherMachineError, ConfigError, ResultsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    bandwidth = figures.about["copy_bandwidth"]
+    print(f"{figures.about['device']}: {bandwidth / 1e9:.1f} GB/s copied; shape {options.shape}", flush=True)
+    status = 0
+    try:
+        measure(figures, options.seconds)
+    except KeyboardInterrupt:
+        status = 130
+    content = figures.content()
+    print("\n" + (speed.as_text(content) if content["rows"] else speed.unfinished(content)))
+    print(f"\nFigures: {figures.path}")
+    return status
+
+
+def _begin(options: Namespace) -> Figures:
+    """The run's file, with what was measured before if the run goes on.
+
+    Raises:
+        ConfigError: a method or a budget that cannot be, or a file that cannot be written.
+        ResultsError: a damaged file to go on from.
+        OtherMachineError: what is in the file is not to be mixed with this.
+    """
+    try:
+        [KVConfig(method, retention) for retention in options.retentions for method in options.methods]
     except ConfigError as error:
-        print(f"error: --methods or --retentions: {error}", file=sys.stderr)
-        return 2
-    path = options.output or Path("results/efficiency") / f"{device_name(options.device)}-{options.shape}.json"
+        raise ConfigError(f"--methods or --retentions: {error}") from error
+    name = device_name(options.device)
+    path = options.output or Path(f"results/efficiency/{name}-{options.shape}{'-grid' * options.grid}.json")
     if path.is_dir():
-        print(f"error: --output {path} is a folder; a file is needed", file=sys.stderr)
-        return 2
+        raise ConfigError(f"--output {path} is a folder; a file is needed")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"error: --output {path} cannot be written: {error.strerror}", file=sys.stderr)
-        return 2
-    bandwidth = copy_bandwidth(options.device)
-    print(f"{device_name(options.device)}: {bandwidth / 1e9:.1f} GB/s copied; shape {options.shape}", flush=True)
-    rows, started = [], time.monotonic()
-    for cell in tqdm(list(cells(options)), disable=not sys.stderr.isatty(), unit="configuration"):
-        if time.monotonic() - started > options.seconds:
-            rows.append(asdict(cell) | {"error": f"not run: --seconds {options.seconds} were over"})
-            continue
-        rows.append(derived(run_apart(cell), bandwidth))
-        print(line(rows[-1]), flush=True)
-    about = {"device": device_name(options.device), "threads": torch.get_num_threads(), "copy_bandwidth": bandwidth}
-    content = {"schema": speed.SCHEMA, **about, "versions": versions(), "rows": rows}
-    write_json(path, content)
-    print("\n" + speed.as_text(content))
-    print(f"\nFigures: {path}")
-    return 0
+        raise ConfigError(f"--output {path} cannot be written: {error.strerror}") from error
+    about = {"device": name, "processor": processor(options.device), "threads": torch.get_num_threads()}
+    about |= {"shape": options.shape, "versions": versions()}
+    figures = Figures(path, about, list(cells(options)), options.resume)
+    try:
+        if options.resume and path.exists():
+            figures.read()
+    except OtherMachineError as error:
+        way = "--no-resume measures all of it anew, another --output keeps it"
+        raise OtherMachineError(f"{path} cannot be gone on from: {error}; {way}") from error
+    if "copy_bandwidth" not in figures.about:
+        figures.about["copy_bandwidth"] = copy_bandwidth(options.device)
+    return figures
 
 
-def cells(options: argparse.Namespace) -> Iterator[Cell]:
-    """The grid: stock and full at 100 %, the methods at the budgets, the official procedure where it may fit."""
-    for length in options.lengths:
-        for batch in options.batches:
-            base = {"shape": options.shape, "device": options.device, "length": length, "batch": batch}
-            base |= {"new": options.new, "repeats": options.repeats}
-            yield Cell(method=STOCK, retention=1.0, **base)
-            yield Cell(method="full", retention=1.0, **base)
-            for method in options.methods:
-                for retention in options.retentions:
-                    yield Cell(method=method, retention=retention, **base)
-            if options.official and batch == 1:
-                yield Cell(method=OFFICIAL, retention=min(options.retentions), **base)
+def measure(figures: Figures, seconds: float | None) -> None:
+    """Everything of the file that is missing, in turn, until that time is over; what cannot fit is not tried."""
+    started, todo = time.monotonic(), figures.missing()
+    free = free_memory(figures.asked[0].device)
+    reasons = {cell: misfit(cell, free) for cell in todo}
+    if any(reasons.values()):
+        figures.add([asdict(cell) | {"error": reason} for cell, reason in reasons.items() if reason])
+    todo, asked = [cell for cell in todo if not reasons[cell]], len(figures.asked)
+    bar = tqdm(total=asked, initial=asked - len(todo), disable=not sys.stderr.isatty(), unit="configuration")
+    with bar:
+        for cell in todo:
+            if seconds is not None and time.monotonic() - started > seconds:
+                return
+            row = derived(run_apart(cell), figures.about["copy_bandwidth"])
+            figures.add([row])
+            bar.update()
+            tqdm.write(line(row))
+            sys.stdout.flush()
 
 
 def run_apart(cell: Cell) -> dict[str, Any]:
@@ -114,95 +147,18 @@ def derived(row: dict[str, Any], bandwidth: float) -> dict[str, Any]:
 
 def largest_batch(row: dict[str, Any]) -> int:
     """Prompts whose caches fit beside the weights and one prompt's prefill, computed and not tried."""
-    total = memory(row["device"])
     per_prompt = (row["kv_prompt_bytes"] + row["kv_room_bytes"]) / row["batch"]
-    return max(0, int((total - row["weight_bytes"] - row["peak_prefill_bytes"] / row["batch"]) / per_prompt))
-
-
-def memory(device: str) -> int:
-    """Bytes of memory that the device has."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_properties(device).total_memory
-    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(meminfo["MemTotal"].split()[0]) * 1024
-
-
-def copy_bandwidth(device: str) -> float:
-    """Bytes read per second by a large sum, the best of several: what a decode step does with weights and cache."""
-    source = torch.ones((1 << 30) // 4 if device.startswith("cuda") else (1 << 28) // 4, device=device)
-    best = 0.0
-    for _ in range(8):
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        started = time.perf_counter()
-        source.sum().item()
-        best = max(best, source.nbytes / (time.perf_counter() - started))
-    return best
-
-
-def device_name(device: str) -> str:
-    """Name of the card, or the number of CPU threads."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device).replace(" ", "-")
-    return f"cpu-{torch.get_num_threads()}-threads"
+    prefill = row["peak_prefill_bytes"] / (row.get("prefilled") or row["batch"])
+    return max(0, int((memory(row["device"]) - row["weight_bytes"] - prefill) / per_prompt))
 
 
 def line(row: dict[str, Any]) -> str:
     """What is printed as soon as a configuration is measured."""
-    head = f"{row['method']} {100 * row['retention']:g} % N={row['length']} batch {row['batch']}: "
+    graph = ", graph" * row["graph"]
+    head = f"{row['method']}{graph} {100 * row['retention']:g} % N={row['length']} batch {row['batch']}: "
     if "error" in row:
         return head + row["error"]
     return head + f"prefill {row['prefill_s']:.2f} s, step {1000 * row['step_s']:.1f} ms"
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: whole numbers from 1 are needed")
-    return int(text)
-
-
-def _device(text: str) -> str:
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: cpu, cuda or cuda:<n> is needed")
-    if text != "cpu" and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no CUDA device on this machine; use cpu")
-    return text
-
-
-def _share(text: str) -> float:
-    with suppress(ValueError):
-        if 0 < float(text) <= 1:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r}: shares kept are numbers above 0 and up to 1")
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if float(text) > 0:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r}: a number of seconds above 0 is needed")
-
-
-def _options(argv: list[str] | None) -> argparse.Namespace:
-    gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.efficiency",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    numbers = lambda kind: lambda text: [kind(part) for part in text.split(",")]  # noqa: E731
-    parser.add_argument("--device", type=_device, default="cuda" if gpu else "cpu")
-    parser.add_argument("--shape", default="llava-1.5-7b" if gpu else "cpu", choices=sorted(SHAPES))
-    parser.add_argument("--lengths", type=numbers(_whole), default=[8192, 32768] if gpu else [2048, 4096])
-    parser.add_argument("--batches", type=numbers(_whole), default=[1, 16] if gpu else [1])
-    parser.add_argument("--retentions", type=numbers(_share), default=[0.2, 0.05])
-    parser.add_argument("--methods", type=numbers(str), default=["tgv_kv", "snapkv", "h2o"])
-    parser.add_argument("--new", type=_whole, default=64 if gpu else 16, help="new tokens that are measured")
-    parser.add_argument("--repeats", type=_whole, default=1)
-    parser.add_argument("--no-official", dest="official", action="store_false", help="leave the released procedure out")
-    parser.add_argument("--seconds", type=_seconds, default=450, help="start no configuration after so many seconds")
-    parser.add_argument("--output", type=Path)
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,16 @@ class Shape:
     head_dim: int
     config: type[PretrainedConfig] = LlamaConfig
 
+    @property
+    def parameters(self) -> int:
+        """Number of weights, embedding and output matrix included; norms are left out."""
+        attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
+        return self.layers * (attention + 3 * self.hidden * self.mlp) + 2 * VOCABULARY * self.hidden
+
+    def kv_entries(self, tokens: int) -> int:
+        """Numbers in the keys and values of all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens
+
     def text_config(self) -> PretrainedConfig:
         return self.config(
             vocab_size=VOCABULARY,
@@ -53,6 +63,11 @@ SHAPES = {
     "cpu-attention": Shape(4, 512, 8, 8, 1024, 64),
     "smoke": Shape(2, 64, 4, 2, 96, 16),
 }
+
+
+def number_bytes(device: str) -> int:
+    """Size of a weight or cached number: bfloat16 on a GPU, float32 on a CPU."""
+    return 2 if device.startswith("cuda") else 4
 
 
 def build(name: str, device: str, attention: str = "sdpa") -> Any:

@@ -87,9 +87,10 @@ def test_the_table_shows_figures_and_reasons(tmp_path, capsys):
     assert speed.main([str(path)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Table 4: time and memory, cpu shape, card"
-    assert [line.split()[:6] for line in shown[4:6]] == [
-        ["2048", "1", "stock", "100", "%", "1.50"],
-        ["2048", "1", "h2o", "5", "%", "out"],
+    assert shown[2] == "N = 2048"
+    assert [line.split()[:5] for line in shown[6:8]] == [
+        ["1", "stock", "100", "%", "1.50"],
+        ["h2o", "5", "%", "out", "of"],
     ]
 
 
