@@ -1,0 +1,262 @@
+"""The decode kernel in Triton's interpreter and through its compiler, and its plain reference; no GPU is needed.
+
+Run as a module with TRITON_INTERPRET=1, this file prints by how much the interpreted kernel is off in every case. The
+tests run it so in a process of its own, because Triton reads the variable once, when it is imported.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kv_caches import decode_kernel
+from kv_caches.decode_kernel import attend, reference
+
+HEADS, DIMS = (1, 2, 4, 7), (16, 64, 80, 128)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+TOLERANCES = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
+#: PROGRAMS and CHUNK, so that 300 slots are one split, a few of several blocks each, or one for every block
+SPLITS = {"one": (0, 2048), "few": (0, 150), "many": (4, 2048)}
+#: before, at and after the borders of blocks (32, 64 or 128 slots) and of splits (160, 192 or 256 slots, or a block)
+LENGTHS = (1, 17, 127, 128, 129, 160, 161, 192, 193, 256, 257, 300)
+CASES = {
+    f"{dtype} R={per} d={dim} {splits}": (dtype, per, dim, splits)
+    for dtype, per, dim, splits in (
+        *product(["float32"], HEADS, DIMS, ["few"]),
+        *product(["float16", "bfloat16"], (1, 7), (16, 128), ["few"]),
+        *product(DTYPES, (1, 4), (80,), ["one", "many"]),
+    )
+}
+OTHERS = {"float32 self-test": 1e-5, "bfloat16 self-test": 2e-2, "lengths changed in place": 1e-5, "far offsets": 1e-3}
+
+
+def segments(dtype, per, dim, lengths=LENGTHS):
+    """Arguments of `attend`: segments in shuffled order, with gaps of what is not a number between them."""
+    numbers = torch.Generator().manual_seed(per * dim)
+    lengths = torch.tensor(lengths)
+    starts, end = torch.zeros_like(lengths), 3
+    for segment in torch.randperm(len(lengths), generator=numbers).tolist():
+        starts[segment] = end
+        end += int(lengths[segment]) + 5
+    keys, values = torch.full((2, end, dim), torch.nan)
+    for start, length in zip(starts.tolist(), lengths.tolist()):
+        for storage in (keys, values):
+            storage[start : start + length] = torch.randn(length, dim, generator=numbers)
+    query = torch.randn(len(lengths), per, dim, generator=numbers)
+    return *(tensor.to(DTYPES[dtype]) for tensor in (query, keys, values)), starts, lengths, 300, dim**-0.5
+
+
+def exact(query, keys, values, starts, lengths, longest, scaling):
+    """Softmax attention in float64, one segment after another."""
+    rows = []
+    for q, start, length in zip(query.double(), starts.tolist(), lengths.tolist()):
+        held = slice(start, start + length)
+        weights = (q @ keys[held].double().T * scaling).exp()
+        rows.append(weights @ values[held].double() / weights.sum(-1, keepdim=True))
+    return torch.stack(rows)
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails on operations whose result or shape the host must wait for."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert name not in ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal"), name
+        return func(*args, **(kwargs or {}))
+
+
+def difference(function, arguments):
+    """Largest difference from the exact result, infinite for what is not a number; the host may not wait."""
+    with NoWaiting():
+        result = function(*arguments)
+    assert result.dtype == arguments[0].dtype
+    return (result - exact(*arguments)).abs().nan_to_num(nan=torch.inf).max().item()
+
+
+def interpreted_case(dtype, per, dim, splits):
+    decode_kernel.PROGRAMS, decode_kernel.CHUNK = SPLITS[splits]
+    return difference(attend, segments(dtype, per, dim))
+
+
+def lengths_changed_in_place():
+    """The same tensors, at the same addresses, hold other segments in a later call."""
+    decode_kernel.PROGRAMS, decode_kernel.CHUNK = SPLITS["many"]
+    arguments = segments("float32", 4, 64)
+    before = difference(attend, arguments)
+    arguments[4].sub_(arguments[4] // 3)
+    arguments[3].add_(arguments[4] // 3)
+    return max(before, difference(attend, arguments))
+
+
+def far_offsets():
+    """A segment behind 2^31 elements; nothing else of its storage is touched, so no memory is taken for it."""
+    torch.use_deterministic_algorithms(False)
+    storage = torch.empty(2**24 + 4096, 128, dtype=torch.float16)
+    storage[2**24 + 100 :][:70] = torch.randn(70, 128)
+    query, start, length = torch.randn(1, 4, 128).half(), torch.tensor([2**24 + 100]), torch.tensor([70])
+    return difference(attend, (query, storage, storage, start, length, 100, 0.1))
+
+
+def repair_bfloat16_dot():
+    """Triton's interpreter keeps bfloat16 as integers and multiplies those; it must multiply what they stand for."""
+    from triton import language
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    plain = InterpreterBuilder.create_dot
+
+    def create_dot(self, *operands):
+        operands = [
+            self.create_fp_ext(x, language.float32) if getattr(x, "dtype", None) == language.bfloat16 else x
+            for x in operands
+        ]
+        return plain(self, *operands)
+
+    InterpreterBuilder.create_dot = create_dot
+
+
+def interpret():
+    """Differences of all cases in Triton's interpreter, by name."""
+    repair_bfloat16_dot()
+    torch.use_deterministic_algorithms(True)  # fills fresh memory, such as scratch, with NaN
+    found = {name: interpreted_case(*case) for name, case in CASES.items()}
+    for dtype in ("float32", "bfloat16"):
+        found[f"{dtype} self-test"] = decode_kernel._difference(torch.device("cpu"), DTYPES[dtype], 80, 4)
+    return found | {"lengths changed in place": lengths_changed_in_place(), "far offsets": far_offsets()}
+
+
+def test_the_kernel_is_exact():
+    pytest.importorskip("triton")
+    command = [sys.executable, "-m", __name__]
+    run = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    allowed = {name: TOLERANCES[case[0]] for name, case in CASES.items()} | OTHERS
+    assert found.keys() == allowed.keys()
+    assert {name: off for name, off in found.items() if off > allowed[name]} == {}
+
+
+@pytest.mark.parametrize(("dtype", "per", "dim"), list(product(DTYPES, HEADS, DIMS)))
+def test_the_reference_is_exact_and_never_waits(dtype, per, dim):
+    assert difference(reference, segments(dtype, per, dim)) < TOLERANCES[dtype]
+
+
+class Launches(list):
+    """Stands in for a kernel and keeps (kernel, grid, arguments, options) of its launches."""
+
+    def __init__(self, kernel):
+        super().__init__()
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return lambda *arguments, **options: self.append((self.kernel, grid, arguments, options))
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """What `attend` would launch on a GPU, as a function of its arguments."""
+    pytest.importorskip("triton")
+    from kv_caches import decode_triton
+
+    kernels = [Launches(decode_triton.attend_chunk), Launches(decode_triton.combine_chunks)]
+    for kernel in kernels:
+        monkeypatch.setattr(decode_triton, kernel.kernel.__name__, kernel)
+
+    def record(*arguments):
+        with NoWaiting():
+            attend(*arguments)
+        return [kernel.pop() for kernel in kernels if kernel]
+
+    return record
+
+
+def test_a_launch_depends_on_no_length(launches):
+    arguments = segments("float16", 4, 64)
+    before = launches(*arguments)
+    arguments[4].fill_(1)
+    after = launches(*arguments)
+    assert [grid for _, grid, *_ in before] == [(12, 3), (12, 4)]
+    for (_, grid, given, options), (_, later_grid, later_given, later_options) in zip(before, after):
+        assert (grid, options) == (later_grid, later_options)
+        assert [x for x in given if not torch.is_tensor(x)] == [x for x in later_given if not torch.is_tensor(x)]
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(("dtype", "per", "dim"), [("float16", 1, 128), ("bfloat16", 7, 80), ("float32", 4, 128)])
+def test_kernels_compile_and_fit_shared_memory(launches, monkeypatch, tmp_path, capability, dtype, per, dim):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = launches(*segments(dtype, per, dim))
+    assert len(made) == 2
+    for launch in made:
+        compiled = compile_launch(*launch, capability)
+        assert compiled.asm["cubin"]
+        assert compiled.metadata.shared < 50_000  # four share what a multiprocessor has, the four of PROGRAMS
+
+
+def compile_launch(kernel, grid, arguments, options, capability):
+    """Compile for a GPU that need not be there, with what the launch fixes at compile time."""
+    from triton import compile as build
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = {
+        torch.float32: "*fp32",
+        torch.float16: "*fp16",
+        torch.bfloat16: "*bf16",
+        torch.int64: "*i64",
+        int: "i32",
+        float: "fp32",
+    }
+    kinds = [names[x.dtype if torch.is_tensor(x) else type(x)] for x in arguments]
+    signature = dict(zip(kernel.arg_names, kinds)) | dict.fromkeys(kernel.arg_names[len(kinds) :], "constexpr")
+    constants = {name: value for name, value in options.items() if name in signature}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(kinds) if kind.startswith("*")}
+    source = ASTSource(kernel, signature, constants, aligned)
+    stages = {name: value for name, value in options.items() if name not in signature}
+    return build(source, target=GPUTarget("cuda", capability, 32), options=stages)
+
+
+def test_views_with_other_strides_are_refused():
+    query, keys, values, *others = segments("float32", 1, 16)
+    with pytest.raises(ValueError, match="contiguous"):
+        attend(query, keys[:, :8], values, *others)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "reason"),
+    [(1e-6, True, ""), (1e-3, False, "differs by 1.0e-03"), (float("inf"), False, "inf"), (None, False, "OSError: no")],
+)
+def test_the_self_test_decides_whether_the_kernel_is_used(monkeypatch, caplog, found, expected, reason):
+    def self_test(*arguments):
+        if found is None:
+            raise OSError("no driver")
+        return found
+
+    monkeypatch.setattr(decode_kernel, "_difference", self_test)
+    decode_kernel.usable.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert decode_kernel.usable(torch.device("cuda", 0), torch.float32, 64, 1) is expected
+    decode_kernel.usable.cache_clear()
+    assert len(caplog.records) == (not expected)
+    assert all("not used on cuda:0" in record.message and reason in record.message for record in caplog.records)
+
+
+def test_triton_is_imported_only_for_cuda():
+    code = """if True:
+        import sys, torch
+        sys.modules["triton"] = None  # importing it fails
+        from kv_caches.decode_kernel import usable
+        assert not usable(torch.device("cpu"), torch.float32, 64, 1)
+        assert not usable(torch.device("cuda"), torch.float32, 64, 1)
+        assert "kv_caches.decode_triton" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+if __name__ == "__main__":
+    print(json.dumps(interpret()))
