@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import pareto, report, style, tables
+from . import measured, pareto, report, style, tables
 from .errors import ResultsError, told
 from .options import add_folders, loaded
 from .runs import Results
@@ -37,10 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     def make() -> int:
         results, folder = loaded(options), options.folders[0]
         texts, left_out = tables.write(results, folder / "tables")
+        left_out += tables.write_measured(folder, folder / "tables")[1]
         written, not_drawn = plots(results, folder / "plots")
+        steps = measured.draw(measured.contents(folder)[0], folder / "plots")
         print("\n\n".join(texts))
         print("\n" + "\n".join(left_out + not_drawn))
-        print(f"Tables in {folder / 'tables'}, {len(written)} plot files in {folder / 'plots'}")
+        print(f"Tables in {folder / 'tables'}, {len(written + steps)} plot files in {folder / 'plots'}")
         drawn = [path for path in written if path.suffix == ".svg" and "-column" not in path.name]
         print(f"Report {report.write(results, folder, plots=drawn)}")
         return 0

@@ -17,6 +17,7 @@ import pandas as pd
 from . import style
 from .errors import ResultsError, told
 from .inspection import coverages, files
+from .numbers import number
 from .runs import load
 from .tables import as_text
 
@@ -105,7 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         retention = options.retention or min(budgets, key=lambda value: abs(value - 0.1))
         if not any(abs(retention - budget) < 1e-9 for budget in budgets):
             raise ResultsError(f"--retention {retention:g}: inspected were {', '.join(f'{b:g}' for b in budgets)}")
-        shown = (100 * mean_table(rows)).rename(columns=lambda budget: f"{100 * budget:.3g} %").map("{:.1f}".format)
+        shown = (100 * mean_table(rows)).rename(columns=lambda budget: f"{100 * budget:.3g} %")
+        shown = shown.map(lambda share: number(share, ".1f"))
         print(f"Attention covered [%], mean over {rows['prompt'].nunique()} prompts and all layers")
         print(as_text(shown.reset_index(names="method"), numbers_right=True))
         pairs = None

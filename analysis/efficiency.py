@@ -9,6 +9,7 @@ import pandas as pd
 
 from .errors import ResultsError
 from .names import model_name
+from .numbers import number
 from .paper import in_words, paper_numbers
 from .records import records_folder, records_of
 from .runs import Results
@@ -58,9 +59,9 @@ def _shown(numbers: pd.DataFrame) -> pd.DataFrame:
             "budget": [f"{100 * value:.3g} %" for value in numbers["retention"]],
             "method": numbers["name"],
             "kept": [f"{100 * value:.2f} %" for value in numbers["achieved"]],
-            "KV full": [f"{value / _MIB:.3f} MiB" for value in numbers["kv_bytes_full"]],
-            "KV kept": [f"{value / _MIB:.3f} MiB" for value in numbers["kv_bytes"]],
-            "tokens / answer": [f"{value:.1f}" for value in numbers["answer_tokens"]],
+            "KV full": [number(value / _MIB, ".3f", " MiB") for value in numbers["kv_bytes_full"]],
+            "KV kept": [number(value / _MIB, ".3f", " MiB") for value in numbers["kv_bytes"]],
+            "tokens / answer": [number(value, ".1f") for value in numbers["answer_tokens"]],
             "s / answer": ["not measured" if pd.isna(v) else f"{v:.3f}" for v in numbers["seconds"]],
         }
     ).reset_index(drop=True)

@@ -12,13 +12,14 @@ import hashlib
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import efficiency, pareto, retention_map, style, tables
+from . import efficiency, measured, pareto, retention_map, speed_plot, style, tables
 from .errors import ResultsError, told
 from .kept import samples
 from .names import model_name, task_name
@@ -33,15 +34,15 @@ _MAPS = 6
 """Most retention maps on a page."""
 
 
-def page(results: Results, title: str, plots: Sequence[Path] = ()) -> str:
-    """The whole page; with these plots (SVG files) in it, or with ones drawn for it."""
+def page(results: Results, title: str, plots: Sequence[Path] = (), folder: Path | None = None) -> str:
+    """The whole page; with these plots (SVG files) in it, or ones drawn for it, and the figures beside the folder."""
     script = (HERE / "sort.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.jinja").render(
         title=title,
         summary=_summary(results),
-        sections=_sections(results, [_embedded(path) for path in plots] or _plots(results)),
+        sections=_sections(results, [_embedded(path) for path in plots] or _plots(results), folder),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
@@ -58,7 +59,7 @@ def _summary(results: Results) -> str:
     )
 
 
-def _sections(results: Results, plots: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sections(results: Results, plots: list[dict[str, Any]], folder: Path | None) -> list[dict[str, Any]]:
     overview = frame_table(score_table(results.scores))
     made, missing = score_tables(results)
     made += [frame_table(frame, title, notes) for title, frame, _, notes in efficiency.tables(results)]
@@ -66,6 +67,7 @@ def _sections(results: Results, plots: list[dict[str, Any]]) -> list[dict[str, A
         _section("overview", "Overview", [overview], ["Score in % or points, with the share of the full cache."]),
         _section("tables", "Tables", made, [tables.LEGEND, "Bold: best of its budget; underlined: second.", *missing]),
         _section("plots", "Plots", plots),
+        _section("measured", "Time and memory", *_measured(folder), empty="bash scripts/efficiency.sh measures them."),
         _section("maps", "What was kept", *_maps(results), empty="Run with KV_RECORD_KEPT=1 to see it."),
         _section("answers", "Answers", answers(results), empty="No per-sample records were found."),
         _section("configuration", "Configuration", configurations(results)),
@@ -91,6 +93,18 @@ def _plots(results: Results) -> list[dict[str, Any]]:
             alt = f"{model_name(str(model))}: score against {against}"
             found.append(_picture(pareto.plot(mine, against), alt, "svg"))
     return found
+
+
+def _measured(folder: Path | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Table 4 and a picture of every file of figures, and a line for each that cannot be shown."""
+    contents, left_out = measured.contents(folder) if folder else ({}, [])
+    entries = []
+    for content in contents.values():
+        entries += [frame_table(table, title, notes) for title, table, notes in measured.frames(content)]
+        with suppress(ResultsError):  # nothing in it was measured
+            alt = f"decode step against context length, {content['device']}"
+            entries.append(_picture(speed_plot.plot(content), alt, "svg"))
+    return entries, left_out
 
 
 def _maps(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
@@ -130,7 +144,7 @@ def _inline(data: bytes, alt: str, kind: str) -> dict[str, Any]:
 def write(results: Results, folder: Path, path: Path | None = None, plots: Sequence[Path] = ()) -> Path:
     """The page of a folder, as report.html in it; see `page`."""
     path = path or folder / "report.html"
-    path.write_text(page(results, f"Results of {folder.resolve().name}", plots), encoding="utf-8")
+    path.write_text(page(results, f"Results of {folder.resolve().name}", plots, folder), encoding="utf-8")
     return path
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from .errors import ResultsError
 from .kept import Prompt
 from .names import model_name, task_name
+from .numbers import number
 from .records import records_folder, records_of
 from .report_table import cell, frame_table
 from .runs import Results
@@ -96,7 +97,7 @@ def configurations(results: Results) -> list[dict[str, Any]]:
             {
                 "configuration": runs["name"],
                 "budget": [f"{100 * share:.3g} %" for share in runs["retention"]],
-                "kept": [f"{100 * share:.2f} %" for share in runs["achieved"]],
+                "kept": [number(100 * share, ".2f", " %") for share in runs["achieved"]],
                 "fingerprint": runs["fingerprint"],
                 "folder": [Path(run).name for run in runs["run"]],
                 **{name: runs[name] for name in own},

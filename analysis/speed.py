@@ -77,6 +77,11 @@ def parts(content: dict[str, Any]) -> Iterator[tuple[str, pd.DataFrame, str]]:
     rows = content["rows"]
     for length in sorted({row["length"] for row in rows}):
         yield f"N = {length}", frame([row for row in rows if row["length"] == length]).drop(columns="N"), ""
+    yield from compared(rows)
+
+
+def compared(rows: list[dict[str, Any]]) -> Iterator[tuple[str, pd.DataFrame, str]]:
+    """The same, of what is compared with the full cache."""
     gained, paper = gains.gains(rows), gains.beside_paper(rows)
     if len(gained):
         yield "What eviction gains", gained, gains.GAINS_NOTE
@@ -127,10 +132,15 @@ def _once(table: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(path: Path, picture: Path, width_mm: float) -> None:
     formats = style.wanted_formats(picture.suffix.removeprefix("."))
-    style.save(_tried(path, lambda content: speed_plot.plot(content, width_mm)), picture.with_suffix(""), formats)
+    style.save(tried(path, lambda content: speed_plot.plot(content, width_mm)), picture.with_suffix(""), formats)
 
 
-def _tried(path: Path, make: Callable[[dict[str, Any]], Any]) -> Any:
+def tried(path: Path, make: Callable[[dict[str, Any]], Any]) -> Any:
+    """Something made of a file of figures.
+
+    Raises:
+        ResultsError: there is none, or it lacks what is needed.
+    """
     content = load(path)
     try:
         return make(content)
@@ -160,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     def make() -> int:
         if options.plot:
             _draw(options.files[0], options.plot, options.width)
-        print("\n\n".join(_tried(path, lambda content: as_text(content, options.markdown)) for path in options.files))
+        print("\n\n".join(tried(path, lambda content: as_text(content, options.markdown)) for path in options.files))
         return 0
 
     return told(make)

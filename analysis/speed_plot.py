@@ -10,7 +10,7 @@ from . import style
 from .errors import ResultsError
 from .gains import FULL, OFFICIAL, STOCK, method_name, share
 
-_NAMES = {FULL: "full cache", STOCK: "transformers' own"}
+_NAMES = {FULL: "full cache", STOCK: "transformers' own cache"}
 
 
 def plot(content: dict[str, Any], width_mm: float = style.README_MM) -> Any:
@@ -25,7 +25,7 @@ def plot(content: dict[str, Any], width_mm: float = style.README_MM) -> Any:
     batches, labels = sorted({row["batch"] for row in rows}), list(dict.fromkeys(map(_label, sorted(rows, key=_order))))
     across = 1 if width_mm < 120 else min(2, len(batches))
     down = -(-len(batches) // across)
-    height = 18 + down * (55 if width_mm < 120 else 80)
+    height = 18 + down * (46 if width_mm < 120 else 80)
     made, axes = style.figure(width_mm, height, down, across, sharex=True, sharey=True)
     handles: dict[str, Any] = {}
     for axis, batch in zip(axes.flat, batches):
@@ -39,7 +39,7 @@ def plot(content: dict[str, Any], width_mm: float = style.README_MM) -> Any:
         axis.axis("off")
     _axes(axes, batches, sorted({row["length"] for row in rows}))
     if any("roofline_step_s" in row for row in rows):
-        handles["roofline of the same colour"] = style.plt.Line2D([], [], color="#666666", linestyle="--", linewidth=1)
+        handles["roofline, same colour"] = style.plt.Line2D([], [], color="#666666", linestyle="--", linewidth=1)
     made.suptitle(f"Decode step, {rows[0]['shape']} shape, {content['device']}")
     style.legend(made, width_mm, {label: handles[label] for label in [*labels, *handles] if label in handles})
     return made

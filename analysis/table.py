@@ -11,6 +11,7 @@ import pandas as pd
 from . import pareto
 from .errors import told
 from .names import task_name
+from .numbers import number
 from .options import add_folders, loaded
 from .runs import Results
 from .tables import as_text
@@ -26,8 +27,8 @@ def score_table(runs: pd.DataFrame) -> pd.DataFrame:
             **({"model": model} if several else {}),
             "method": name,
             "budget": f"{100 * retention:.3g} %",
-            "kept": f"{100 * group['achieved'].mean():.2f} %",
-            "KV / sample": f"{group['kv_bytes'].mean() / 2**10:.0f} KiB",
+            "kept": number(100 * group["achieved"].mean(), ".2f", " %"),
+            "KV / sample": number(group["kv_bytes"].mean() / 2**10, ".0f", " KiB"),
         }
         for cell in group.to_dict("records"):
             share = "" if pd.isna(cell["share"]) else f" ({100 * cell['share']:.0f} %)"
@@ -42,7 +43,7 @@ def overview(results: Results, folder: Path) -> str:
     table = score_table(runs)
     note = (
         "\nScores as lmms-eval gives them, shares in %, with the share of the full cache in brackets; "
-        f"{runs['samples'].min()} samples per task, {runs['answer_tokens'].mean():.1f} tokens per answer; "
+        f"{runs['samples'].min()} samples per task, {number(runs['answer_tokens'].mean(), '.1f')} tokens per answer; "
         "kept and KV are means over samples." + judging(runs)
     )
     (folder / "table.md").write_text(as_text(table, markdown=True, numbers_right=True) + "\n" + note + "\n")

@@ -4,6 +4,7 @@ Each cell: score (share of the full cache's), * where the 95 % interval of the p
 cache, @ the share kept where it is more than 2 % off the budget, [paper ...] the paper's number and ours minus it. A
 cell without a score says why. Tables 1 (ablations), 2 (vision-dominant), 3 (captions), 4 (memory and time), 5
 (components), 6 (token pruning), one of each per model; a table that the results have nothing for is named and left out.
+What results/efficiency holds beside results/runs is another Table 4 per file: time and memory by length and batch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
-from . import efficiency
+from . import efficiency, measured, speed
 from .cells import Cell, Cells
 from .errors import told
 from .layouts import Layout, layouts
@@ -144,6 +145,22 @@ def write(results: Results, folder: Path) -> tuple[list[str], list[str]]:
     return texts, left_out
 
 
+def write_measured(results_folder: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Table 4 of every file of figures that belongs to a results folder, as .md, .csv and .tex files; see `write`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents, left_out = measured.contents(results_folder)
+    texts = []
+    for name, content in contents.items():
+        path = folder / f"table4-{name}"
+        _write(path, ".md", speed.as_text(content, markdown=True) + "\n")
+        _write(path, ".csv", pd.DataFrame(content["rows"]).to_csv(index=False))
+        parts = enumerate(measured.frames(content))
+        tex = [as_latex(table, title, f"{path.name}-{part}", {}, 2) for part, (title, table, _) in parts]
+        _write(path, ".tex", "\n".join(tex))
+        texts.append(speed.as_text(content))
+    return texts, left_out
+
+
 def _write(path: Path, ending: str, text: str) -> None:
     path.with_name(path.name + ending).write_text(text, encoding="utf-8")
 
@@ -160,8 +177,9 @@ def main(arguments: list[str] | None = None) -> int:
     def make() -> int:
         output = options.output or options.folders[0] / "tables"
         texts, left_out = write(loaded(options), output)
-        print("\n\n".join(texts))
-        print("\n" + "\n".join([*left_out, f"Tables (.md, .csv, .tex) in {output}"]))
+        times, not_made = write_measured(options.folders[0], output)
+        print("\n\n".join(texts + times))
+        print("\n" + "\n".join([*left_out, *not_made, f"Tables (.md, .csv, .tex) in {output}"]))
         return 0
 
     return told(make)

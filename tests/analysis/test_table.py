@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis import efficiency
+from analysis.report_records import configurations
 from analysis.runs import ResultsError, load
 from analysis.table import main, score_table
 
@@ -38,6 +40,27 @@ def test_configurations_that_differ_in_decoding_only_have_rows_of_their_own(tmp_
         "tgv_kv (official, evict)": "20.0 (25 %)",
     }
     assert set(table["kept"]) == {"100.00 %", "10.00 %"}
+
+
+def test_what_a_run_does_not_say_is_a_dash(tmp_path, capsys):
+    for run, config in (("full", {}), ("tgv", {"method": "tgv_kv", "retention": 0.1})):
+        write(tmp_path, run, 0.8, **config)
+        path = tmp_path / run / "result.mini_scene.json"
+        content = json.loads(path.read_text())
+        content["means"] |= dict.fromkeys(("answer_tokens", "kv_bytes_kept", "kv_bytes_full"))
+        path.write_text(json.dumps(content))
+    assert main([str(tmp_path)]) == 0
+    assert "- tokens per answer" in (tmp_path / "table.md").read_text()
+    assert set(score_table(load(tmp_path).scores)["KV / sample"]) == {"-"}
+    (_, shown, _, _), *_ = efficiency.tables(load(tmp_path))
+    assert shown[["KV full", "KV kept", "tokens / answer"]].to_numpy().tolist() == [["-"] * 3] * 2
+    content["retention"]["mean"] = None
+    path.write_text(json.dumps(content))
+    table = score_table(load(tmp_path).scores).set_index("method")
+    assert table["kept"].to_dict() == {"full": "100.00 %", "tgv_kv": "-"}
+    kept = [row[2]["text"] for row in configurations(load(tmp_path))[0]["rows"]]
+    assert sorted(kept) == ["-", "100.00 %"]
+    assert "nan" not in capsys.readouterr().out
 
 
 def test_a_run_with_failed_samples_is_refused_unless_allowed(tmp_path, capsys):
