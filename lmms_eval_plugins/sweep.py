@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _OF_ONE_CONFIGURATION = ("KV_CACHE_TYPE", "PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE", "KV_PROFILE")
+_CANNOT_RUN_YET = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,14 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     found += checks.problems(known, sweep.runs[0] if sweep else None)
     if sweep is not None and options.dry_run:
         sweep.print_plan()
-        for problem in found:
-            print(f"cannot run yet: {problem}")
-        return 0
+        return _say_what_is_missing(found)
     checks.stop_on(found)
     assert sweep is not None
     checks.print_notices()
     with stop_on_interrupt():
         return sweep.run()
+
+
+def _say_what_is_missing(found: list[str]) -> int:
+    """What stands between a plan and its run, then what to do; returns the status of the process."""
+    for problem in found:
+        print(f"cannot run yet: {problem}", flush=True)
+    if found:
+        print('error: settle what "cannot run yet" names, then run the same again without --dry-run', file=sys.stderr)
+    return _CANNOT_RUN_YET if found else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sweep", help="name in configs/sweeps, or a YAML file (default: KV_SWEEP, or paper)")
     parser.add_argument("--methods", default="", help="only these methods, separated by commas; full is always there")
     parser.add_argument("--retention", default="", help="budgets instead of the sweep's: shares kept, by commas")
-    parser.add_argument("--dry-run", action="store_true", help="print every planned run and what is there; run nothing")
+    planning = "print every planned run and what is there; run nothing; status 3 if it cannot run yet"
+    parser.add_argument("--dry-run", action="store_true", help=planning)
     return parser
 
 
@@ -193,6 +202,7 @@ def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple
     os.environ["VERBOSITY"] = args.verbosity
     args.log_samples, args.output_path = True, args.output_path or "results/runs/sweep"
     preflight.offer_beside_others()
+    preflight.read_tasks_with_libyaml()
     patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=1))
     return Accelerator(kwargs_handlers=[patience]), args
 
