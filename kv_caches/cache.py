@@ -25,6 +25,7 @@ class EvictingLayer(DynamicLayer):
     so a step copies its own token only.
 
     Attributes:
+        chunk: tokens that fit behind what is stored whenever it is stored anew.
         ragged: True when some slot is EMPTY, so attention needs a validity mask.
         rules: per sample, the method's decode rule at work, or None where nothing leaves while decoding.
     """
@@ -36,6 +37,7 @@ class EvictingLayer(DynamicLayer):
         self.values: Any
         self.offsets = offsets
         self.seen = 0
+        self.chunk = ROOM
         self.ragged = bool((offsets > 0).any())
         self.rules: list[Any] | None = None
         self._chosen: Tensor | None = None  # (B, P, K) positions of the first K slots; tokens in sequence follow
@@ -54,11 +56,32 @@ class EvictingLayer(DynamicLayer):
             return self.keys, self.values
         stored = self.keys.shape[-2]
         if self._room is None or self._room[0].shape[-2] < stored + new:
-            self._room = _with_room(self.keys, new + ROOM), _with_room(self.values, new + ROOM)
+            self._room = _with_room(self.keys, new + self.chunk), _with_room(self.values, new + self.chunk)
         for room, fresh in zip(self._room, (key_states, value_states)):
             room[:, :, stored : stored + new] = fresh
         self._place(stored + new, *self._room)
         return self.keys, self.values
+
+    def room_left(self) -> int:
+        """Tokens that fit behind what is stored."""
+        return 0 if self._room is None else self._room[0].shape[-2] - self.keys.shape[-2]
+
+    def advance(self) -> None:
+        """One more token was written behind what is stored, by a recorded step."""
+        self.seen += 1
+        self._place(self.keys.shape[-2] + 1, *self._room)  # type: ignore[misc]
+
+    def segments(self) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+        """Storage as one list of slots, and what every KV head of every row holds of it.
+
+        Returns:
+            keys and values (T, d); (B * G,) first slots and numbers of entries; the most that one may come to hold.
+        """
+        keys, values = self._room or (self.keys, self.values)
+        batch, kv_heads, slots, dim = keys.shape
+        empty = (self.positions == EMPTY).sum(-1).expand(batch, kv_heads).flatten()
+        starts = torch.arange(batch * kv_heads, device=keys.device) * slots + empty
+        return keys.view(-1, dim), values.view(-1, dim), starts, self.keys.shape[-2] - empty, slots
 
     @property
     def positions(self) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from . import kernels
+from . import graphs, kernels
 from .attention import LayerView
 from .cache import EvictingLayer
 from .config import KVConfig
@@ -20,17 +20,21 @@ from .rows import Row, evict_step, note_step, records, replaced
 from .statistics import PrefillStats, Statistic
 
 
-def attach(model: Any, config: KVConfig) -> Attachment:
+def attach(model: Any, config: KVConfig, *, graph: bool = False) -> Attachment:
     """Make ``model`` evict as ``config`` says, in ``generate`` and in plain forward calls with a cache.
 
     Use it as a context manager, or keep the result and call ``detach()``. The model's kernel, weights and code are not
     touched; detaching restores it exactly.
 
+    Args:
+        graph: record the decode step as a CUDA graph and replay it. Worth it for long answers of one prompt: every
+            prompt is recorded anew.
+
     Raises:
         ConfigError: ``config.model_type`` contradicts the model.
         UnsupportedError: a model entries cannot be evicted from, or one that is attached already.
     """
-    return Attachment(model, config)
+    return Attachment(model, config, graph)
 
 
 class Attachment:
@@ -41,8 +45,11 @@ class Attachment:
         record_kept: set it to True to have the positions that stayed in the records too (``kept``).
     """
 
-    def __init__(self, model: Any, config: KVConfig):
+    def __init__(self, model: Any, config: KVConfig, graph: bool = False):
         check_model_type(config.model_type, model.config)
+        self._graph: graphs.GraphedDecoder | None = None
+        if graph:
+            graphs.check(model, config.decode)
         self.config = config
         self.method = config.build()
         self.record_kept = False
@@ -61,6 +68,8 @@ class Attachment:
         if any(module in kernels.HANDLERS for module in self._modules):
             raise UnsupportedError(f"{type(model).__name__} is attached already; detach it first")
         self._install(model)
+        if graph:
+            self._graph = graphs.GraphedDecoder(model.get_decoder(), self)
 
     def _install(self, model: Any) -> None:
         configs = {id(c): c for c in [self._modules[0].config, model.get_decoder().config]}
@@ -89,6 +98,8 @@ class Attachment:
             config._attn_implementation = base
         for module in self._modules:
             kernels.HANDLERS.pop(module, None)
+        if self._graph is not None:
+            self._graph.close()
         self._hooks, self._configs = [], []
         self._cache = self._stats = None
         self._rows = []
@@ -98,6 +109,14 @@ class Attachment:
 
     def __exit__(self, *exc: object) -> None:
         self.detach()
+
+    def decoding(self) -> Any:
+        """The cache of the present forward call if it is a decode step, else None."""
+        return self._cache if self._stats is None else None
+
+    def note_replayed(self) -> None:
+        """Every layer attended in the present forward call, some of them in a recorded step."""
+        self._attended = len(self._modules)
 
     def take_records(self) -> list[dict[str, Any]]:
         """Records of every sample prefilled since the last call, in order, and forget them."""
@@ -147,6 +166,8 @@ class Attachment:
         if self._cache is None:
             raise UnsupportedError("the attached model must be called itself, not one of its parts")
         self._attended += 1
+        if self._graph is not None and kwargs.get("sliding_window") is not None:
+            raise UnsupportedError("graph=True: layers with a sliding window change a step's shapes; leave it out")
         if self._stats is not None:
             output = call(query, key, value, mask, **kwargs)
             self._collect(module, query, key, value, kwargs)

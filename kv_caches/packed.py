@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import decode_kernel
-from .cache import ROOM, EvictingLayer, merged_rows
+from .cache import EvictingLayer, merged_rows
 from .merging import Merging
 
 
@@ -80,13 +80,26 @@ class PackedLayer(EvictingLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append one token (B, G, 1, d) to every row and head; returns it, :meth:`attend` reads the rest itself."""
-        if self.seen - self._stored_at == self._spare:
-            self._restore(range(self.offsets.shape[0]), ROOM)
-        slots = self._starts + self._held_then + (self.seen - self._stored_at)
+        if not self.room_left():
+            self._restore(range(self.offsets.shape[0]), self.chunk + 1)
+        _, _, starts, held, _ = self.segments()
         for flat, states in ((self.keys, key_states), (self.values, value_states)):
-            flat.index_copy_(0, slots, states.reshape(-1, states.shape[-1]))
+            flat.index_copy_(0, starts + held, states.reshape(-1, states.shape[-1]))
         self.seen += 1
         return key_states, value_states
+
+    def room_left(self) -> int:
+        """Tokens that fit behind what is stored."""
+        return self._spare - (self.seen - self._stored_at)
+
+    def advance(self) -> None:
+        """One more token was written behind what is stored, by a recorded step."""
+        self.seen += 1
+
+    def segments(self) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+        """See :meth:`EvictingLayer.segments`."""
+        held = self._held_then + (self.seen - self._stored_at)
+        return self.keys, self.values, self._starts, held, max(self._lengths) + self._spare
 
     def _restore(self, rows: Sequence[int], room: int) -> None:
         """Store the entries of the given rows anew."""
@@ -100,15 +113,13 @@ class PackedLayer(EvictingLayer):
     def attend(self, call: Callable, module: Any, query: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor, Any]:
         """Attention of the newest token: one kernel for all parts where there is one, else SDPA part by part."""
         batch, heads, _, dim = query.shape
-        since, window, scaling = self.seen - self._stored_at, kwargs.get("sliding_window"), kwargs.get("scaling")
+        window, scaling = kwargs.get("sliding_window"), kwargs.get("scaling")
         per = heads * batch // self._starts.numel()
         if window is None and decode_kernel.usable(query.device, query.dtype, dim, per):
-            longest, lengths = max(self._lengths) + since, self._held_then + since
-            folded = query.reshape(-1, per, dim)
-            scale = scaling or dim**-0.5
-            output = decode_kernel.attend(folded, self.keys, self.values, self._starts, lengths, longest, scale)
+            output = decode_kernel.attend(query.reshape(-1, per, dim), *self.segments(), scaling or dim**-0.5)
             return output.reshape(batch, 1, heads, dim), None
         queries = query.reshape(len(self._parts), -1, per, dim).split(1)
+        since = self.seen - self._stored_at
         masks = self._masks(window, since) if window is not None else [None] * len(queries)
         outputs = [
             scaled_dot_product_attention(q, k[None, :, : n + since], v[None, :, : n + since], mask, scale=scaling)
@@ -129,7 +140,7 @@ class PackedLayer(EvictingLayer):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep the given samples of the batch."""
-        self._restore(indices.tolist(), self._spare - (self.seen - self._stored_at))
+        self._restore(indices.tolist(), self.room_left())
         self.offsets, self._held = self.offsets[indices.cpu()], self._held[indices.cpu()]
         if self._chosen is not None:
             self._chosen = self._chosen[indices.to(self._chosen.device)]

@@ -1,0 +1,51 @@
+"""Over 256 greedy steps every way of decoding answers, token for token, what the masked full cache answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kv_caches import KVConfig, attach, graphs
+from tests.cases import assert_close
+from tests.models import build
+from tests.oracle import masked_full_cache_logits
+from tests.prompts import inputs
+
+STEPS = 257  # the first token comes from the prefill
+PROMPT = ("two_images", "short_image")
+CONFIGS = [KVConfig(), KVConfig("tgv_kv", 0.1), KVConfig("ada_kv", 0.1), KVConfig("h2o", 0.2)]
+every_way = pytest.mark.parametrize("graph", [False, True], ids=["steps", "recorded"])
+
+
+@pytest.fixture(autouse=True)
+def recorded_without_a_card(monkeypatch):
+    def record(step):
+        output = step()
+        return output, lambda: output.last_hidden_state.copy_(step().last_hidden_state)
+
+    monkeypatch.setattr(graphs, "check", lambda *_: None)
+    monkeypatch.setattr(graphs, "record", record)
+    monkeypatch.setattr(graphs, "ROOM", 100)
+
+
+@every_way
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.method)
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
+def test_greedy_answers_are_those_of_the_masked_full_cache(family: str, config: KVConfig, graph: bool) -> None:
+    model = build(family)
+    batch = inputs(model, *PROMPT)
+    with attach(model, config, graph=graph) as attachment:
+        answer = model.generate(
+            **batch,
+            max_new_tokens=STEPS,
+            do_sample=False,
+            eos_token_id=None,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        kept = attachment.kept
+    tokens = answer.sequences[:, batch["input_ids"].shape[1] :]
+    assert tokens.shape[1] == STEPS
+    expected = masked_full_cache_logits(model, batch, tokens, kept)
+    assert torch.equal(expected.argmax(-1).T, tokens)
+    assert_close(torch.stack(answer.logits), expected)
