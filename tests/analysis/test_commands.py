@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("artefacts", "coverage", "modality_gap", "pareto", "report", "retention_map", "table", "tables")
+COMMANDS = ("artefacts", "coverage", "modality_gap", "pareto", "report", "retention_map", "speed", "table", "tables")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
