@@ -18,6 +18,7 @@ from benchmarks.memory import Peak
 from kv_caches import KVConfig, attach, kernels
 from kv_caches.cache import EvictingLayer
 from kv_caches.engine import Attachment
+from kv_caches.packed import PackedLayer
 from kv_caches.statistics import PrefillStats
 
 
@@ -60,6 +61,7 @@ def run(
     weigh: bool = False,
     parts: bool = False,
     copies: int = 1,
+    graph: bool = False,
 ) -> Measured:
     """Prefill ``ids`` and decode ``new`` tokens greedily, through stock forward calls.
 
@@ -68,10 +70,12 @@ def run(
         weigh: measure peak memory too; parts: time scoring, eviction, attention and cache updates too. Both slow the
             run down, so times are taken from runs without them.
         copies: decode so many copies of the prompts; figures of the prefill are those of ``ids`` alone.
+        graph: decode steps are recorded as a CUDA graph.
     """
     device, cache = str(ids.device), DynamicCache()
     spent: dict[str, float] = {}
-    with attach(model, config) if config else nullcontext(), _timed(spent, device) if parts else nullcontext():
+    attached = attach(model, config, graph=graph) if config else nullcontext()
+    with attached, _timed(spent, device) if parts else nullcontext():
         with Peak(device) if weigh else nullcontext() as prefill_peak:
             started = time.perf_counter()
             token = _step(model, ids, cache)
@@ -131,6 +135,7 @@ def _timed(spent: dict[str, float], device: str) -> Iterator[None]:
         ("eviction", Attachment, "_prefilled"),
         ("attention", Attachment, "attention"),
         ("cache", EvictingLayer, "update"),
+        ("cache", PackedLayer, "update"),
     ]
     stock = [getattr(owner, attribute) for _, owner, attribute in parts]
 
