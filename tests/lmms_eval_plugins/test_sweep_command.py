@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,13 +11,11 @@ from lmms_eval_plugins import results, sweep
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.store import Store
 
+from . import processes
+
 SWEEP = "retention: [0.5, 0.1]\nmethods: [full, tgv_kv, {method: h2o, decode: evict, retention: 0.3}]\n"
 LABELS = ["full", "tgv_kv-0.50", "tgv_kv-0.90", "h2o-evict-0.70"]
-PYTHON = [sys.executable]
-
-
-def processes(count):
-    return [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={count}"]
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +26,22 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def launch(site, checkpoint, folder):
-    """Starts a sweep; returns status, output and what is on standard error apart from progress."""
+def command(site, checkpoint, folder):
+    """Sweeps on five samples: arguments and environment, the launcher's, and one in forks of this process."""
+    model = f"pretrained={checkpoint('llava')},device_map=cpu"
+    argv = ["--sweep", "grid.yaml", "--model", "llava_hf", "--model_args", model, "--tasks", "mini_scene"]
+    argv += ["--limit", "5", "--batch_size", "2", "--output_path"]
+    env = site.environment | {"KV_RECORDS_DIR": "records"}
 
-    def run(launcher, *argv, **env):
-        command = [*launcher, "-m", "lmms_eval_plugins.sweep", "--sweep", "grid.yaml", "--model", "llava_hf"]
-        command += ["--model_args", f"pretrained={checkpoint('llava')},device_map=cpu", "--tasks", "mini_scene"]
-        env = site.environment | {"KV_RECORDS_DIR": "records"} | env
-        done = subprocess.run([*command, *argv], env=env, cwd=folder, capture_output=True, text=True, timeout=300)
-        return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    def launch(count, output):
+        line = [*LAUNCH, f"--num_processes={count}", "-m", "lmms_eval_plugins.sweep", *argv, output]
+        done = subprocess.run(line, env=env, cwd=folder, capture_output=True, text=True, timeout=300)
+        return processes.Done(done.returncode, done.stdout, done.stderr)
 
-    return run
+    def fork(count, output, **more):
+        return processes.run(sweep.main, [*argv, output], env | more, folder, count)
+
+    return SimpleNamespace(launch=launch, fork=fork)
 
 
 def scores(folder):
@@ -54,15 +58,15 @@ def answers(folder):
     return sorted((record["fingerprint"], record["doc_id"], record["answer"]) for record in records)
 
 
-def test_a_sweep_in_two_processes_then_the_same_from_the_store(launch, folder):
-    arguments = ("--limit", "5", "--batch_size", "2")
-    status, output, errors = launch(processes(2), *arguments, "--output_path", "two")
-    assert (status, errors) == (0, []), output
-    assert "2 processes run on cpu" in output
-    assert "4/4 h2o-evict-0.70 in" in output
-    status, output, errors = launch(PYTHON, *arguments, "--output_path", "again")
-    assert (status, errors) == (0, [])
-    assert "computing" not in output
+def test_a_sweep_in_two_processes_then_the_same_from_the_store(command, folder):
+    done = command.launch(2, "two")
+    assert (done.status, done.stopped) == (0, []), done
+    assert "2 processes run on cpu" in done.output
+    assert "4/4 h2o-evict-0.70 in" in done.output
+    done = command.fork(1, "again")
+    assert (done.status, done.stopped) == (0, []), done
+    assert "4/4 h2o-evict-0.70 in" in done.output
+    assert "computing" not in done.output
     assert sorted(scores(folder / "two")) == sorted(LABELS)
     assert scores(folder / "again") == scores(folder / "two")
     result = json.loads((folder / "two" / "tgv_kv-0.90" / "result.mini_scene.json").read_text())
@@ -71,17 +75,18 @@ def test_a_sweep_in_two_processes_then_the_same_from_the_store(launch, folder):
     assert result["difference_to_full"]["exact_match"]["samples"] == 5
     assert (folder / "records" / result["fingerprint"] / "config.json").is_file()
     assert list((folder / "two" / "tgv_kv-0.90").rglob("*_results.json"))
-    for count, launcher in ((1, PYTHON), (3, processes(3))):  # five samples are shared out as 2, 2, 1
+    for count in (1, 3):  # five samples are shared out as 2, 2, 1
         store = f"records_of_{count}"
-        status, output, errors = launch(launcher, *arguments, "--output_path", f"{count}", KV_RECORDS_DIR=store)
-        assert (status, errors) == (0, []), output
+        done = command.fork(count, f"{count}", KV_RECORDS_DIR=store)
+        assert (done.status, done.stopped) == (0, []), done
+        assert f"{count} process{'es run' if count > 1 else ' runs'} on cpu" in done.output
         assert len(list((folder / store / result["fingerprint"]).glob("records.rank*.jsonl"))) == count
         assert scores(folder / f"{count}") == scores(folder / "two")
         assert answers(folder / store) == answers(folder / "records")
 
 
-def planned(checkpoint, folder, *argv):
-    model = ["--model", "llava_hf", "--model_args", f"pretrained={checkpoint},device_map=cpu", "--tasks", "mini_scene"]
+def planned(checkpoint, folder, *argv, task="mini_scene"):
+    model = ["--model", "llava_hf", "--model_args", f"pretrained={checkpoint},device_map=cpu", "--tasks", task]
     return sweep.main(["--sweep", str(folder / "grid.yaml"), "--dry-run", *model, *argv])
 
 
@@ -105,6 +110,21 @@ def test_a_dry_run_shows_every_run_with_its_fingerprint_and_what_is_there(checkp
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[0] for line in lines] == LABELS
     assert lines[1].endswith("there: 3 of mini_scene")
+
+
+def test_a_dry_run_of_what_cannot_run_yet_plans_it_says_what_to_do_and_has_a_status_of_its_own(
+    checkpoint, folder, monkeypatch, capsys
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert planned(checkpoint("llava"), folder, task="videott_no_leading_oe") == 3
+    output = capsys.readouterr()
+    assert [line.split()[0] for line in output.out.splitlines()[1:5]] == LABELS
+    missing = output.out.splitlines()[5:]
+    assert missing
+    assert all(line.startswith("cannot run yet: ") for line in missing)
+    assert any("KV_JUDGE=none" in line for line in missing)
+    (line,) = output.err.splitlines()
+    assert line == 'error: settle what "cannot run yet" names, then run the same again without --dry-run'
 
 
 @pytest.mark.parametrize(
