@@ -1,5 +1,9 @@
 # Sourced by the accuracy_*.sh scripts: the score of every configuration of a sweep on one model, and the table.
 
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    printf 'error: this is a part of the other scripts; run one of them, such as bash scripts/accuracy_llava.sh\n' >&2
+    exit 2
+fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -14,7 +18,8 @@ Scores the full cache and the methods of a sweep at its budgets on $row of confi
 prints the table. The prefill of a sample serves all of them; answers that are there are not computed again, so a run
 that was interrupted goes on where it stopped.
 
-  --dry-run     print every planned run, its fingerprint and what is already there; run nothing
+  --dry-run     print every planned run, its fingerprint and what is already there; run nothing. Exits with 3 if
+                something has to be settled before it can run
   --separate    one \`accelerate launch -m lmms_eval\` per KV_CACHE_TYPE and PRUNE_RATIO, as in the paper's repository,
                 instead of all in one process; the first computes the grid, the others read it. The same answers, some
                 ten seconds more per line. With --dry-run the lines are printed, each to be run alone.
@@ -45,7 +50,7 @@ read_options() {
             --separate) separate=true ;;
             --yes) yes=(--yes) ;;
             -h | --help) usage; exit ;;
-            *) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;
+            *) die "unknown option '$1'; --help lists all" ;;
         esac
         shift
     done
@@ -178,7 +183,7 @@ judge_answers() { # open answers only; what is judged already is not asked again
 }
 
 accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, then the script's arguments
-    local allow started=$SECONDS sweep row=$1 tasks=$2
+    local allow started=$SECONDS status=0 sweep row=$1 tasks=$2
     shift 2
     read_options "$@"
     read_environment
@@ -199,13 +204,14 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
         --tasks "${TASKS:-$tasks}" --batch_size "${BATCH_SIZE:-1}" --log_samples ${LIMIT:+--limit "$LIMIT"})
     choose_launcher
     if $dry_run; then
-        python -m lmms_eval_plugins.sweep --dry-run "${grid[@]}" "${arguments[@]}" --output_path "$output" || exit
+        python -m lmms_eval_plugins.sweep --dry-run "${grid[@]}" "${arguments[@]}" --output_path "$output" || status=$?
+        [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || exit "$status" # 3: planned, but it cannot run yet
         printf '%s, results in %s:\n' "$($separate && echo 'one launch per run' || echo 'one launch')" "$output"
         if $separate; then score_separately; else
             printf '%q ' "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}"
             printf -- '--output_path %q\n' "$output"
         fi
-        return
+        return "$status"
     fi
     if $separate; then score_separately; else
         logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep "${grid[@]}" "${arguments[@]}" \

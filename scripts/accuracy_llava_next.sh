@@ -4,4 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy llava-next "$paper_tasks" "$@"
+accuracy llava-next "$paper_tasks" "$@"; exit # on one line: the file may change while it runs

@@ -4,4 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy llava-ov-0.5B "$paper_tasks" "$@"
+accuracy llava-ov-0.5B "$paper_tasks" "$@"; exit # on one line: the file may change while it runs

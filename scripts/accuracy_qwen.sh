@@ -4,4 +4,4 @@ set -euo pipefail
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy qwen-8B "$paper_tasks" "$@"
+accuracy qwen-8B "$paper_tasks" "$@"; exit # on one line: the file may change while it runs

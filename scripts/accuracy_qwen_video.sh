@@ -21,4 +21,4 @@ export MAX_GENERATED_TOKENS=${MAX_GENERATED_TOKENS:-1500}
 
 # shellcheck source=scripts/accuracy.sh
 source "$(dirname "${BASH_SOURCE[0]}")/accuracy.sh"
-accuracy "$row" "$tasks" "$@"
+accuracy "$row" "$tasks" "$@"; exit # on one line: the file may change while it runs

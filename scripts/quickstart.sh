@@ -21,40 +21,46 @@ The environment is the active virtual environment, or .venv, made and filled on 
 TEXT
 }
 
-limit=() output=results/runs/quickstart separate=false
-while [ $# -gt 0 ]; do
-    case $1 in
-        --limit)
-            [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { printf "error: --limit '%s' must be a whole number from 1\n" "${2:-}" >&2; exit 2; }
-            limit=(--limit "$2"); shift 2 ;;
-        --output) output=$(realpath -m -- "${2:?--output needs a folder}"); shift 2 ;;
-        --separate) separate=true; shift ;;
-        -h | --help) usage; exit ;;
-        *) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;
-    esac
-done
-
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup_environment
-unset KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP MAX_GENERATED_TOKENS
-
-launch=(accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no)
-arguments=(--model llava_hf --model_args "pretrained=tiny_vlm/weights,attn_implementation=sdpa,device_map=auto"
-    --tasks mini_vlm --batch_size 16 --log_samples ${limit[@]+"${limit[@]}"})
-export MODEL_TYPE=tiny-vlm KV_RECORDS_DIR=$output/records KV_RECORD_KEPT=1 # for the pictures of the report
+read_options() {
+    limit=() output=results/runs/quickstart separate=false
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --limit)
+                [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || die "--limit '${2:-}' must be a whole number from 1"
+                limit=(--limit "$2"); shift ;;
+            --output)
+                [ -n "${2:-}" ] || die "--output needs a folder"
+                output=$(realpath -m -- "$2"); shift ;;
+            --separate) separate=true ;;
+            -h | --help) usage; exit ;;
+            *) die "unknown option '$1'; --help lists all" ;;
+        esac
+        shift
+    done
+}
 
 logged() { # log file, then a command that writes into it; lines that begin with [kv] are shown as they come
     local log=$1
     shift
-    mkdir -p "$(dirname "$log")"
+    mkdir -p "$(dirname "$log")" || die "--output $output: cannot be written"
     if ! "$@" 2>&1 | tee "$log" | grep --line-buffered '^\[kv\]' >&2; then
         tail -n 25 "$log" >&2
         die "the evaluation failed; the whole log is $log"
     fi
 }
 
-started=$SECONDS
-if $separate; then
+evaluate() {
+    local name ratio run launch arguments
+    unset KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP MAX_GENERATED_TOKENS
+    launch=(accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no)
+    arguments=(--model llava_hf --model_args "pretrained=tiny_vlm/weights,attn_implementation=sdpa,device_map=auto"
+        --tasks mini_vlm --batch_size 16 --log_samples ${limit[@]+"${limit[@]}"})
+    export MODEL_TYPE=tiny-vlm KV_RECORDS_DIR=$output/records KV_RECORD_KEPT=1 # for the pictures of the report
+    if ! $separate; then
+        logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep --sweep quickstart "${arguments[@]}" \
+            --output_path "$output"
+        return
+    fi
     export KV_SWEEP=quickstart # the first call computes the whole grid, the others read it
     for run in full: tgv_kv-0.50:0.50 tgv_kv-0.80:0.80 tgv_kv-0.90:0.90 tgv_kv-0.95:0.95; do
         name=${run%%:*} ratio=${run#*:}
@@ -62,14 +68,22 @@ if $separate; then
         logged "$output/$name/log.txt" env KV_CACHE_TYPE="${name%%-*}" ${ratio:+PRUNE_RATIO=$ratio} \
             "${launch[@]}" -m lmms_eval "${arguments[@]}" --output_path "$output/$name"
     done
-else
-    logged "$output/log.txt" "${launch[@]}" -m lmms_eval_plugins.sweep --sweep quickstart "${arguments[@]}" \
-        --output_path "$output"
-fi
-python -m analysis.table "$output"
-say "Evaluated in $((SECONDS - started)) s. Next:"
-cat >&2 <<TEXT
+}
+
+main() {
+    local started
+    source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+    read_options "$@"
+    setup_environment
+    started=$SECONDS
+    evaluate
+    python -m analysis.table "$output"
+    say "Evaluated in $((SECONDS - started)) s. Next:"
+    cat >&2 <<TEXT
   another method or variant   KV_CACHE_TYPE=tgv_kv KV_VARIANT=official PRUNE_RATIO=0.95, see README.md
   a real model on a GPU       see 'On a GPU' in README.md
 TEXT
-python -m analysis.report "$output"
+    python -m analysis.report "$output"
+}
+
+main "$@"; exit # on one line: bash has read all before it starts, so the file may change while it runs

@@ -1,6 +1,11 @@
 # Sourced by the other scripts: the active virtual environment, or .venv, with the tested set installed.
 # Nothing is downloaded when the environment already matches requirements.txt.
 
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    printf 'error: this is a part of the other scripts; run one of them, such as bash scripts/quickstart.sh\n' >&2
+    exit 2
+fi
+
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 

@@ -17,30 +17,40 @@ Measured time and memory of results/efficiency (python -m benchmarks.efficiency)
 TEXT
 }
 
-folders=() options=()
-while [ $# -gt 0 ]; do
-    case $1 in
-        -h | --help) usage; exit ;;
-        --allow-failures | --allow-unjudged) options+=("$1") ;;
-        -*) usage >&2; printf "error: unknown option '%s'\n" "$1" >&2; exit 2 ;;
-        *) folders+=("$(realpath -m -- "$1")") ;;
-    esac
-    shift
-done
-
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup_environment
-if [ ${#folders[@]} -eq 0 ]; then
-    for folder in results/runs/*/; do
-        [ -n "$(find "$folder" -maxdepth 2 -name 'result.*.json' -print -quit 2>/dev/null)" ] && folders+=("${folder%/}")
+read_options() {
+    folders=() options=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            -h | --help) usage; exit ;;
+            --allow-failures | --allow-unjudged) options+=("$1") ;;
+            -*) die "unknown option '$1'; --help lists all" ;;
+            *)
+                [ -d "$1" ] || die "$1: there is no such folder"
+                folders+=("$(realpath -- "$1")") ;;
+        esac
+        shift
     done
-fi
-[ ${#folders[@]} -gt 0 ] || die "results/runs has no results; bash scripts/quickstart.sh makes some"
+}
 
-for folder in "${folders[@]}"; do
-    say "$folder"
-    python -m analysis.artefacts "$folder" ${options[@]+"${options[@]}"}
-done
-for figures in results/efficiency/*.json; do
-    [ ! -f "$figures" ] || python -m analysis.speed "$figures"
-done
+main() {
+    local figures folder
+    source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+    read_options "$@"
+    setup_environment
+    if [ ${#folders[@]} -eq 0 ]; then
+        for folder in results/runs/*/; do
+            [ -z "$(find "$folder" -maxdepth 2 -name 'result.*.json' -print -quit 2>/dev/null)" ] \
+                || folders+=("${folder%/}")
+        done
+    fi
+    [ ${#folders[@]} -gt 0 ] || die "results/runs has no results; bash scripts/quickstart.sh makes some"
+    for folder in "${folders[@]}"; do
+        say "$folder"
+        python -m analysis.artefacts "$folder" ${options[@]+"${options[@]}"}
+    done
+    for figures in results/efficiency/*.json; do
+        [ ! -f "$figures" ] || python -m analysis.speed "$figures"
+    done
+}
+
+main "$@"; exit # on one line: bash has read all before it starts, so the file may change while it runs
