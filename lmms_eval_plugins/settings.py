@@ -12,7 +12,7 @@ from kv_caches import ConfigError, KVConfig
 from kv_caches.config import max_generated_tokens
 from kv_caches.errors import nearest
 from kv_caches.models import check_model_type
-from lmms_eval_plugins import checkpoint
+from lmms_eval_plugins import checkpoint, models
 from lmms_eval_plugins.sweeps import load_sweep
 from lmms_eval_plugins.vision import VisionLimits, check_sampling
 
@@ -181,6 +181,7 @@ def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
         model=checkpoint.identity(settings.pretrained, settings.hf_config),
         revision=settings.revision,
         wrapper=f"{settings.family.name}/{settings.wrapper}",
+        wrapper_version=models.WRAPPER_VERSION,
         dtype=settings.dtype,
         image_max_tokens=settings.vision.image_max_tokens,
         aspect_ratio=settings.vision.aspect_ratio,
