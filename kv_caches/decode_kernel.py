@@ -21,7 +21,7 @@ PROGRAMS = 4
 CHUNK = 2048
 #: bytes of keys, and again of values, that a program reads at once
 TILE = 16384
-#: depth of the software pipeline; with `TILE` it lets about `PROGRAMS` programs share a multiprocessor's memory
+#: pipeline depth: at 2 a program takes 39 KB of shared memory (d = 128, half), so `PROGRAMS` fit a multiprocessor
 STAGES = 2
 #: largest difference from the reference that `usable` accepts
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 2e-2}
@@ -92,7 +92,8 @@ def reference(
 def usable(device: torch.device, dtype: torch.dtype, dim: int, per: int) -> bool:
     """Whether `attend` runs on a device and agrees with `reference` there; a warning says why not.
 
-    Call it before a CUDA graph is captured: it compiles the kernels and waits for the device.
+    Call it before a CUDA graph is captured: it waits for the device, and it compiles all that calls with int64 lengths
+    and aligned storages will need.
 
     Args:
         device: where the cache lies; never usable off CUDA.
