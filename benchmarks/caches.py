@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from kv_caches.cache import EvictingLayer
+from kv_caches.packed import PackedLayer
 
 
 class CacheMeter:
@@ -21,10 +22,10 @@ class CacheMeter:
         self.peak = self.prompt = self.prompts = 0
         self._layers: weakref.WeakSet[EvictingLayer] = weakref.WeakSet()
         self._copies: weakref.WeakSet[EvictingLayer] = weakref.WeakSet()
-        self._stock = EvictingLayer.update, EvictingLayer.take
+        self._stock = EvictingLayer.update, EvictingLayer.take, PackedLayer._store
 
     def __enter__(self) -> CacheMeter:
-        update, take = self._stock
+        update, take, store = self._stock
 
         def watched_update(layer: EvictingLayer, *args: Any, **kwargs: Any) -> Any:
             result = update(layer, *args, **kwargs)
@@ -39,11 +40,21 @@ class CacheMeter:
             self._look()
             return copy
 
-        EvictingLayer.update, EvictingLayer.take = watched_update, watched_take  # type: ignore[method-assign]
+        def watched_store(layer: PackedLayer, *args: Any, **kwargs: Any) -> None:
+            store(layer, *args, **kwargs)
+            self._layers.add(layer)
+            self._copies.add(layer)
+            self._look()
+
+        self._set(watched_update, watched_take, watched_store)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        EvictingLayer.update, EvictingLayer.take = self._stock  # type: ignore[method-assign]
+        self._set(*self._stock)
+
+    def _set(self, update: Any, take: Any, store: Any) -> None:
+        EvictingLayer.update, EvictingLayer.take = update, take  # type: ignore[method-assign]
+        PackedLayer._store = store  # type: ignore[method-assign]
 
     def _look(self) -> None:
         prompts = [layer for layer in self._layers if layer not in self._copies]
