@@ -7,7 +7,8 @@
 Without sizes: on a GPU the shape of LLaVA-1.5-7B at 8192 (batch 16, then 1) and 32768 tokens (batch 1), tgv_kv at 5 %,
 with and without a CUDA graph, 15 configurations in at most 8 minutes; on a CPU 8 layers at 2048 and 4096 tokens, batch
 1, tgv_kv, snapkv and h2o at 20 and 5 %, 18 configurations. --grid: 2048 to 32768 tokens, batch 1, 8, 16 and 32, tgv_kv
-at 50, 20, 10 and 5 %, 120 configurations; on a CPU one prompt of a batch is prefilled and its cache repeated.
+at 50, 20, 10 and 5 %, 120 configurations on a CPU, where one prompt of a batch is prefilled and its cache repeated, and
+220 on a GPU.
 
 Models have real shapes and random weights, so nothing is downloaded. Every configuration runs in a process of its own;
 one whose caches cannot fit is not tried. 'stock' is transformers' generate loop with its own cache, 'official-style'

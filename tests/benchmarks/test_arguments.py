@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import check, efficiency
+from benchmarks import check, efficiency, options, plan
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +45,16 @@ def test_a_check_that_does_not_exist_is_no_success(capsys):
         check.main(["decoed"])
     assert stopped.value.code == 2
     assert "there is no check 'decoed'; there are scoring, " in capsys.readouterr().err
+
+
+def test_the_help_says_what_runs_without_sizes(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        efficiency.main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    for option in ("--grid", "--prefill {all,one}", "--graph {auto,on,off}", "--resume", "--seconds"):
+        assert option in text
+    read = {name: options.read([*more, "--device", "cpu"], "") for name, more in (("cpu", ()), ("grid", ("--grid",)))}
+    counts = {name: len(list(plan.cells(one))) for name, one in read.items()}
+    assert f"{counts['cpu']} configurations" in text
+    assert f"{counts['grid']} configurations" in text

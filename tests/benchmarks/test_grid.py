@@ -176,6 +176,16 @@ def test_the_whole_grid_has_120_configurations_on_a_cpu():
     assert {one.graph for one in asked} == {False}
 
 
+def test_a_card_of_139_gib_has_15_configurations_and_220_of_the_grid(monkeypatch):
+    monkeypatch.setattr(options.torch.cuda, "is_available", lambda: True)
+    asked = list(plan.cells(options.read([], "")))
+    fitting = [one for one in asked if not plan.misfit(one, 139 * 2**30)]
+    assert {(one.length, one.batch) for one in fitting} == {(8192, 16), (8192, 1), (32768, 1)}
+    assert len(fitting) == 15
+    assert "official-style" in {one.method for one in set(asked) - set(fitting)}
+    assert len(list(plan.cells(options.read(["--grid"], "")))) == 220
+
+
 def test_a_graph_is_captured_for_our_methods_on_a_gpu(monkeypatch):
     read = options.read(["--device", "cpu", "--methods", "tgv_kv", "--no-official", "--lengths", "256"], "")
     read.device = "cuda"
