@@ -33,7 +33,9 @@ def plot(content: dict[str, Any], width_mm: float = style.README_MM) -> Any:
         for position, label in enumerate(labels):
             line = sorted((row for row in here if _label(row) == label), key=lambda row: row["length"])
             if line:
-                handles[label] = _draw(axis, line, style.method_style(position))
+                look = style.method_style(position)
+                handles[label] = axis.plot(_lengths(line), [1e3 * row["step_s"] for row in line], **look)[0]
+        _rooflines(axis, here, {label: style.method_style(labels.index(label))["color"] for label in labels})
         axis.set_title(f"batch {batch}")
     for axis in axes.flat[len(batches) :]:
         axis.axis("off")
@@ -45,13 +47,22 @@ def plot(content: dict[str, Any], width_mm: float = style.README_MM) -> Any:
     return made
 
 
-def _draw(axis: Any, rows: list[dict[str, Any]], look: dict[str, Any]) -> Any:
-    """A line of step times, and its roofline."""
-    lengths = [row["length"] for row in rows]
-    limit = [1e3 * row.get("roofline_step_s", float("nan")) for row in rows]
-    if rows[0]["method"] != STOCK:  # its roofline is the full cache's
-        axis.plot(lengths, limit, color=look["color"], linestyle="--", linewidth=0.9, alpha=0.8)
-    return axis.plot(lengths, [1e3 * row["step_s"] for row in rows], **look)[0]
+def _rooflines(axis: Any, rows: list[dict[str, Any]], colours: dict[str, str]) -> None:
+    """Dashed, or a dash where there is one length only: one per method and budget, with or without a graph."""
+    drawn = set()
+    for label in sorted({_label(row) for row in rows}, key=list(colours).index):
+        line = sorted((row for row in rows if _label(row) == label), key=lambda row: row["length"])
+        which = line[0]["method"], line[0]["retention"]
+        if line[0]["method"] == STOCK or which in drawn or "roofline_step_s" not in line[0]:
+            continue  # transformers' own cache has the full cache's
+        drawn.add(which)
+        limits = [1e3 * row["roofline_step_s"] for row in line]
+        alone = {"marker": "_", "markersize": 14} if len(line) == 1 else {}
+        axis.plot(_lengths(line), limits, color=colours[label], linestyle="--", linewidth=0.9, alpha=0.8, **alone)
+
+
+def _lengths(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["length"] for row in rows]
 
 
 def _axes(axes: Any, batches: list[int], lengths: list[int]) -> None:

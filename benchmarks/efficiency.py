@@ -19,6 +19,7 @@ the released procedure (eager attention, maps returned). Figures go to results/e
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -55,14 +56,22 @@ def main(argv: list[str] | None = None) -> int:
     bandwidth = figures.about["copy_bandwidth"]
     print(f"{figures.about['device']}: {bandwidth / 1e9:.1f} GB/s copied; shape {options.shape}", flush=True)
     status = 0
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         measure(figures, options.seconds)
     except KeyboardInterrupt:
         status = 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     content = figures.content()
     print("\n" + (speed.as_text(content) if content["rows"] else speed.unfinished(content)))
     print(f"\nFigures: {figures.path}")
     return status
+
+
+def _interrupt(*_: Any) -> None:
+    """A configuration that outlives its run would disturb the next one."""
+    raise KeyboardInterrupt
 
 
 def _begin(options: Namespace) -> Figures:

@@ -1,8 +1,12 @@
 """The grid is measured once, in the order of lengths, goes on where it was stopped and skips what cannot fit."""
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import asdict
 
+import psutil
 import pytest
 
 from benchmarks import cell, efficiency, options, phases, plan
@@ -67,6 +71,23 @@ def test_an_interrupted_grid_goes_on_with_the_rest(run, path, capsys):
     assert "not measured yet" not in capsys.readouterr().out
     assert run()[1] == []
     assert len(json.loads(path.read_text())["rows"]) == 16
+
+
+def test_a_run_that_is_ended_leaves_no_configuration_behind(path):
+    command = [sys.executable, "-m", "benchmarks.efficiency", *SMALL, "--output", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while not path.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        family = psutil.Process(process.pid)
+        while not (children := family.children()):
+            time.sleep(0.01)
+        process.terminate()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    rows = json.loads(path.read_text())["rows"]
+    assert f"{16 - len(rows)} of 16 configurations are not measured yet; the same command goes on" in said
 
 
 def test_lengths_come_in_turn_the_shortest_first(run):
