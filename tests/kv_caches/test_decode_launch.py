@@ -1,11 +1,11 @@
-"""What the decode kernel launches on a GPU: it depends on no length, and it compiles; no GPU is needed."""
+"""What the decode kernel launches on a GPU: it depends on no value, and it compiles; no GPU is needed."""
 
 import pytest
 import torch
 
 from kv_caches.decode_kernel import attend
 
-from .test_decode_kernel import NoWaiting, segments
+from .test_decode_kernel import on_meta, segments
 
 TYPES = {
     torch.float32: "*fp32",
@@ -39,22 +39,23 @@ def launches(monkeypatch):
         monkeypatch.setattr(decode_triton, kernel.kernel.__name__, kernel)
 
     def record(*arguments):
-        with NoWaiting():
-            attend(*arguments)
+        attend(*arguments)
         return [kernel.pop() for kernel in kernels if kernel]
 
     return record
 
 
-def test_a_launch_depends_on_no_length(launches):
-    arguments = segments("float16", 4, 64)
-    before = launches(*arguments)
-    arguments[4].fill_(1)
-    after = launches(*arguments)
-    assert [grid for _, grid, *_ in before] == [(12, 3), (12, 4)]
-    for (_, grid, given, options), (_, later_grid, later_given, later_options) in zip(before, after):
-        assert (grid, options) == (later_grid, later_options)
-        assert [x for x in given if not torch.is_tensor(x)] == [x for x in later_given if not torch.is_tensor(x)]
+def test_a_launch_waits_for_no_value(launches):
+    arguments = on_meta(segments("float16", 4, 64))
+    assert [grid for _, grid, *_ in launches(*arguments)] == [(12, 3), (12, 4)]
+
+
+def test_short_segments_are_one_split_that_needs_no_combining(launches):
+    arguments = segments("float16", 4, 64, lengths=(128, 5))
+    [(_, grid, tensors, _)] = launches(*arguments)
+    assert grid == (2, 1)
+    assert tensors[5].shape == (2, 4, 64)
+    assert tensors[5].dtype == torch.float16
 
 
 def compile_launch(kernel, grid, arguments, options, capability):
