@@ -88,6 +88,20 @@ def test_every_replay_launches_the_same_and_never_waits_for_a_value(family, conf
         assert not {name for name, _ in replays[0]} & SYNCS
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.method)
+def test_a_step_that_is_not_recorded_never_waits_either(family, config):
+    model = build(family)
+    with attach(model, config), torch.no_grad():
+        output = model(**inputs(model, *PROMPTS[1]))
+        for _ in range(2):  # the first one makes room
+            token = output.logits[:, -1:].argmax(-1)
+            with Watched() as watched:
+                output = model(input_ids=token, cache=output.cache, use_cache=True)
+    assert len(watched.seen) > 50
+    assert not {name for name, _ in watched.seen} & SYNCS
+
+
 def test_a_second_prompt_is_recorded_anew(recorded):
     model = build("llava")
     alone = [run(model, CONFIGS[1], inputs(model, name), graph=False)[0] for name in ("image", "short_image")]
