@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+class _Lock(FileLock):
+    """lmms-eval makes all `FileLock` of one path one object, which a second run in this process would hold as well."""
+
+
 class Journal:
     """Appends lines, and gives every one to `_keep`.
 
@@ -136,7 +140,8 @@ def _is_torn(path: Path) -> bool:
 
 def _lock(directory: Path, rank: int) -> FileLock:
     """The operating system drops the lock when its process ends, however it ends."""
-    lock, owner = FileLock(directory / f".lock.rank{rank}"), directory / f".lock.rank{rank}.pid"
+    lock = _Lock(directory / f".lock.rank{rank}")
+    owner = directory / f".lock.rank{rank}.pid"
     try:
         lock.acquire(timeout=0)
     except Timeout as error:

@@ -13,6 +13,7 @@ import signal
 import time
 
 import pytest
+from lmms_eval import evaluator
 
 from lmms_eval_plugins import journal, store
 from lmms_eval_plugins.errors import RunStopped
@@ -194,6 +195,15 @@ def test_two_runs_on_one_store_end_the_second_before_it_loads_weights(llava, env
     assert str(folder) in stopped.value.message
     assert f"process {child}" in stopped.value.message
     grid.wrapper(llava, environment)  # the lock went with the process
+
+
+def test_a_second_run_in_one_process_is_refused_although_lmms_eval_shares_locks(tmp_path):
+    evaluator._enable_reentrant_filelocks()  # as every evaluation does, for good
+    first = Store(tmp_path / "v1-0").open(0)
+    with pytest.raises(RunStopped, match="1"):
+        Store(tmp_path / "v1-0").open(0)
+    first.close()
+    Store(tmp_path / "v1-0").open(0).close()
 
 
 def test_a_full_disk_ends_the_run_with_one_line_and_loses_nothing(llava, environment, monkeypatch, capsys):
