@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from .config import KVConfig
 from .errors import UnsupportedError
 from .models import check_model_type
 from .prompt import split_batch, vision_token_ids
+from .pruned_prefill import attend_among, survivors
 from .rows import Row, evict_step, note_step, records, replaced
 from .statistics import PrefillStats, Statistic
 
@@ -65,6 +67,7 @@ class Attachment:
         self._cache_name = kernels.cache_argument(model)
         self._modules = kernels.attention_modules(model)
         self._inv_freq = kernels.inverse_frequencies(model)
+        self._deepstack = kernels.deepstack_layers(model)
         if any(module in kernels.HANDLERS for module in self._modules):
             raise UnsupportedError(f"{type(model).__name__} is attached already; detach it first")
         self._install(model)
@@ -152,7 +155,7 @@ class Attachment:
         prompts = split_batch(ids, mask, self._vision_ids)
         offsets = torch.tensor([ids.shape[1] - prompt.length for prompt in prompts])
         kernels.adopt(cache, [EvictingLayer(offsets) for _ in self._modules])
-        self._stats = [PrefillStats(prompt, len(self._modules)) for prompt in prompts]
+        self._stats = [PrefillStats(prompt, len(self._modules), self._deepstack) for prompt in prompts]
         if self.method.evicts_in_layer:
             self._rows = [Row.begin(i, self.config, self.method, stats) for i, stats in enumerate(self._stats)]
 
@@ -169,7 +172,9 @@ class Attachment:
         if self._graph is not None and kwargs.get("sliding_window") is not None:
             raise UnsupportedError("graph=True: layers with a sliding window change a step's shapes; leave it out")
         if self._stats is not None:
-            output = call(query, key, value, mask, **kwargs)
+            seen = survivors(self._rows, module.layer_idx, key.shape[2]) if self.method.prunes_prefill else None
+            attend = call if seen is None else partial(attend_among, call, seen)
+            output = attend(query, key, value, mask, **kwargs)
             self._collect(module, query, key, value, kwargs)
             self._evict_early(module.layer_idx)
             return output

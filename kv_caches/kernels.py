@@ -139,6 +139,11 @@ def inverse_frequencies(model: Any) -> Tensor | None:
     return next((f for f in found if isinstance(f, Tensor)), None)
 
 
+def deepstack_layers(model: Any) -> int:
+    """First decoder layers whose outputs have vision features added to them (Qwen3-VL); 0 in other models."""
+    return len(getattr(getattr(model.config, "vision_config", None), "deepstack_visual_indexes", None) or ())
+
+
 def rotary(module: Any, pair: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...] | None:
     """The (cos, sin) an attention module was called with, as (B or 1, N, d) each.
 

@@ -71,6 +71,8 @@ class Method:
         merge: how leaving entries live on in the kept ones; None drops them.
         source: the public code the method was checked against, ``owner/name path``.
         shares_prefill: False when the method changes the prefill itself.
+        prunes_prefill: True when the prompt's own tokens see in a layer only what the layer keeps: one set for all
+            heads, chosen before the layer runs from what earlier layers measured.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Method:
     merge: Merge | None = None
     source: str = ""
     shares_prefill: bool = True
+    prunes_prefill: bool = False
 
     def configured(self, config: Any) -> Method:
         """This method with what else a KVConfig says, called once when the configuration is made.
@@ -99,7 +102,8 @@ class Method:
     @property
     def evicts_in_layer(self) -> bool:
         """Whether a layer can evict before the next one runs, so that the whole prompt is never cached."""
-        return getattr(self.budget, "from_length", False) and type(self).select is Method.select
+        early = self.prunes_prefill or getattr(self.budget, "from_length", False)
+        return early and type(self).select is Method.select
 
     def select(self, stats: PrefillStats, retention: float) -> Selection:
         """Kept positions of every layer for one prompt at retention ``retention`` (share kept)."""

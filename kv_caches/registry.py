@@ -41,6 +41,7 @@ _BUILT_IN = {
         "vl_cache",
         "cake",
         "mix_kv",
+        "fastv",
     )
 }
 _ALIASES = {"none": "full", "fullkv": "full", "fullcache": "full"}

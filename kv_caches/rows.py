@@ -41,8 +41,9 @@ class Row:
         return cls(sample, config, method, stats, method.begin(stats, config.retention))
 
     def choose(self, index: int) -> None:
-        """Let the method choose what stays in the next layer."""
-        self.method.choose(self.selection, self.stats, self.config.retention, index)
+        """Let the method choose what stays in the next layer, unless it has."""
+        if len(self.selection.kept) == index:
+            self.method.choose(self.selection, self.stats, self.config.retention, index)
 
     def keeps_all(self, index: int) -> bool:
         """Whether nothing leaves a layer."""

@@ -138,10 +138,14 @@ class TextGrounding:
 
 
 class PrefillStats:
-    """Everything collected for one sample: the prompt's roles and one dict of statistics per layer."""
+    """Everything collected for one sample: the prompt's roles and one dict of statistics per layer.
 
-    def __init__(self, prompt: Prompt, n_layers: int):
-        self.prompt = prompt
+    Attributes:
+        deepstack: first layers whose outputs the model adds vision features to (Qwen3-VL), else 0.
+    """
+
+    def __init__(self, prompt: Prompt, n_layers: int, deepstack: int = 0):
+        self.prompt, self.deepstack = prompt, deepstack
         self.heads = self.kv_heads = 0  # H and G, of the last layer measured
         self._layers: list[dict[Statistic, Any]] = [{} for _ in range(n_layers)]
 

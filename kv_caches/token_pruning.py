@@ -1,9 +1,7 @@
-"""Token pruning: which vision tokens FastV and VisionZip keep.
+"""Which vision tokens VisionZip keeps, and which it merges into them: a selection only.
 
-Unlike eviction from the cache these change the prefill: pruned tokens are not seen by later layers (FastV) or by
-the language model at all (VisionZip), so even the first answer token differs and no prefill can be shared. The two
-functions here are the selections alone; running a model with them is not done yet, so neither is a value of
-KV_CACHE_TYPE.
+VisionZip prunes before the language model sees a prompt. Running a model on what is left is not done here, so it is no
+value of KV_CACHE_TYPE. FastV, which prunes inside the prefill, is: see kv_caches/methods/fastv.py.
 """
 
 from __future__ import annotations
@@ -14,25 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .prompt import Prompt
 from .retention import top_by_tier
-
-
-def fastv(last_row: Tensor, prompt: Prompt, keep: int) -> Tensor:
-    """Positions that layers K..L-1 see: all text, and the vision tokens the last prompt token looks at most.
-
-    Chen et al., "An Image is Worth 1/2 Tokens After Layer 2", ECCV 2024; checked against pkunlp-icler/FastV
-    modeling_llama.py. Vision tokens of several images are ranked together; positions keep their ids.
-
-    Args:
-        last_row: (H, N) attention of the last token at layer K - 1.
-        keep: vision tokens that stay, round((1 - rho) N_v).
-
-    Returns:
-        Ascending positions.
-    """
-    scores = last_row.float().mean(0)
-    return top_by_tier(scores, (~prompt.is_vision).long(), prompt.text.numel() + keep)
 
 
 class Zipped(NamedTuple):

@@ -36,7 +36,8 @@ class Oracle:
     Attributes:
         padding: Padding tokens at the left of each row.
         length: Padded prompt length.
-        hidden_from: Per layer, (B, G, slots): the first decode step, counted from 1, that must not see it.
+        hidden_from: Per layer, (B, G, slots): the first decode step, counted from 1, that must not see it; 0 hides it
+            from the prefill too.
         merged: Per layer, keys and values that replace those of the prompt from the first decode step on.
         on_step: Called in each layer of each decode step with (oracle, layer, step, weights (B, H, slots)).
         record: Keep the statistics of the prefill in `seen`.
@@ -82,10 +83,11 @@ def attend(
     logits = query @ key.repeat_interleave(group, 1).transpose(2, 3) * (scaling or query.shape[-1] ** -0.5)
     if attention_mask is not None:
         logits = logits + attention_mask[..., : key.shape[2]]
-    if step > 0 and oracle.hidden_from is not None:
+    if oracle.hidden_from is not None:
         hidden = oracle.hidden_from[layer][:, :, : key.shape[2]] <= step
         heads = hidden.repeat_interleave(group, 1) if hidden.shape[1] > 1 else hidden
-        logits = logits.masked_fill(heads[:, :, None], -torch.inf)
+        # finite: a row of the prefill that sees nothing at all must not spread NaN
+        logits = logits.masked_fill(heads[:, :, None], torch.finfo(logits.dtype).min)
     weights = logits.softmax(dim=-1)
     if step == 0 and oracle.record:
         oracle.seen[layer] = weights, key, value
@@ -169,6 +171,7 @@ def masked_full_cache_logits(
     merged: Sequence[tuple[Tensor, Tensor]] | None = None,
     on_step: Callable[[Oracle, int, int, Tensor], None] | None = None,
     evicted_at_step: Sequence[tuple[int, int, int, int | None, Sequence[int]]] = (),
+    in_prefill: bool = False,
 ) -> Tensor:
     """Logits of a full cache in which everything but the kept prompt positions is hidden after the prefill.
 
@@ -180,13 +183,14 @@ def masked_full_cache_logits(
         merged: Per layer, prompt keys and values (B, G, N, d) in padded slots that replace the model's own.
         on_step: Called as `Oracle.on_step`; may call `Oracle.hide` for the steps to come.
         evicted_at_step: (step, sample, layer, KV head or None for all, true positions), hidden from then on.
+        in_prefill: Hide it from the rows of the prefill too.
 
     Returns:
         (T, B, vocabulary), row 0 from the prefill, as `forced_logits`.
     """
     oracle = oracle_for(inputs, merged=merged, on_step=on_step)
     heads = model.config.get_text_config().num_key_value_heads
-    oracle.hidden_from = hidden_slots(kept, oracle, heads, tokens.shape[1])
+    oracle.hidden_from = hidden_slots(kept, oracle, heads, tokens.shape[1], 0 if in_prefill else 1)
     for step, sample, layer, head, positions in evicted_at_step:
         oracle.hide(layer, sample, positions, step, head)
     with watching(model, oracle):
@@ -198,12 +202,12 @@ def cache_argument(model: PreTrainedModel) -> str:
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def hidden_slots(kept: KeptOfBatch, oracle: Oracle, kv_heads: int, steps: int) -> list[Tensor]:
-    """Per layer, (B, G, slots): 1 where an entry is hidden from the first decode step, else never."""
+def hidden_slots(kept: KeptOfBatch, oracle: Oracle, kv_heads: int, steps: int, since: int = 1) -> list[Tensor]:
+    """Per layer, (B, G, slots): the step an entry is hidden from, else never."""
     layers = []
     for layer in range(len(kept[0])):
         hidden = torch.full((len(kept), kv_heads, oracle.length + steps), NEVER)
-        hidden[..., : oracle.length] = 1
+        hidden[..., : oracle.length] = since
         for row, of_sample in enumerate(kept):
             sets = list(of_sample[layer]) * (kv_heads if len(of_sample[layer]) == 1 else 1)
             for head, positions in enumerate(sets):

@@ -116,6 +116,11 @@ def every_variant():
     return [(name, variant) for name in registry.method_names() for variant in registry.variants(name)]
 
 
+def at_any_share():
+    """Those that can keep any share of a prompt; what prunes the prefill keeps its first layers and its text whole."""
+    return [pair for pair in every_variant() if not build(*pair).prunes_prefill]
+
+
 def evicts_at_one(name, variant):
     """Whether the variant's own budgets evict even at a retention of 1."""
     return variant == "offline" or (name in ("tgv_kv", "vl_cache") and variant.startswith("official"))

@@ -51,13 +51,13 @@ CASES = [
 class Draw:
     """A random prompt, shorter or longer than windows, and random layers, with grouped heads or without."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, layers=LAYERS):
         dice, rng = random.Random(seed), np.random.default_rng(seed)
         self.length = dice.choice([9, 14, 25, 40, 70, 130])
         self.retention = dice.choice([r for r in (0.05, 0.1, 0.2, 0.5, 0.8) if r * self.length >= 1])
         heads, kv_heads = dice.choice([(4, 2), (4, 4), (6, 2), (3, 1)])
-        self.queries = rng.normal(size=(LAYERS, heads, self.length, 8)) * dice.choice([1, 3])
-        self.keys, self.values = rng.normal(size=(2, LAYERS, kv_heads, self.length, 8))
+        self.queries = rng.normal(size=(layers, heads, self.length, 8)) * dice.choice([1, 3])
+        self.keys, self.values = rng.normal(size=(2, layers, kv_heads, self.length, 8))
         start, stop = sorted(rng.integers(0, self.length + 1, 2))
         self.vision = [bool(start <= i < stop and i % 7) for i in range(self.length)]
         self.attention = attention_of(self.queries, self.keys)
@@ -71,7 +71,7 @@ class Draw:
         return [LayerView(*layer, prompt, 8**-0.5, **extra) for layer in layers]
 
     def stats(self, needs):
-        stats = PrefillStats(Prompt(torch.tensor(self.vision)), LAYERS)
+        stats = PrefillStats(Prompt(torch.tensor(self.vision)), len(self.keys))
         for index, view in enumerate(self.views()):
             stats.collect(index, view, needs)
         return stats

@@ -8,7 +8,7 @@ import torch
 from kv_caches import ConfigError, registry
 from kv_caches.budgets import tokens_kept
 
-from .support import build, every_variant, evicts_at_one, prompt_of, random_stats
+from .support import at_any_share, build, evicts_at_one, prompt_of, random_stats
 
 PROMPTS = {
     "image": "TTTTT" + "V" * 40 + "T" * 15,
@@ -25,7 +25,7 @@ PROMPTS = {
 RETENTION = [0.05, 0.1, 0.2, 0.5, 1.0]
 SHARED_SETS = {"streaming_llm", "elastic_cache", "prefix_kv", "tova", "random", "random_text_first"}
 SHARED_SETS |= {"random_vision_first", "tgv_kv", "full"}
-VARIANTS = [(name, variant) for name, variant in every_variant() if name != "full"]
+VARIANTS = [(name, variant) for name, variant in at_any_share() if name != "full"]
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,19 @@ def logits(model, batch, config):
     return torch.stack(output.logits)
 
 
+@pytest.mark.parametrize("rows", [("image",), ("two_images", "short_image")], ids=len)
+def test_pruned_layers_run_on_it_too_each_row_without_padding(flash, rows):
+    batch, config = inputs(flash, *rows), KVConfig("fastv", 0.96)
+    ours = logits(flash, batch, config)
+    width = batch["input_ids"].shape[1]
+    pruned = [call for call in CALLS if 1 < call[0] < width]
+    assert len(pruned) == len(rows)
+    assert {mask for _, mask in pruned} == {"plain"}
+    flash.get_decoder().config._attn_implementation = "sdpa"
+    theirs = logits(flash, batch, config)
+    assert (ours - theirs).abs().max() / theirs.abs().max() < 1e-5
+
+
 @pytest.mark.parametrize(
     "config", [KVConfig(), KVConfig("tgv_kv", 0.3), KVConfig("ada_kv", 0.3)], ids=lambda c: c.method
 )

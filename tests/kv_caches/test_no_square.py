@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kv_caches import registry
 from kv_caches.statistics import PrefillStats
 
-from .support import build, every_variant, prompt_of, random_view
+from .support import at_any_share, build, every_variant, prompt_of, random_view
 
 N = 4096
 PROMPT = prompt_of("T" * 35 + "V" * 4000 + "T" * (N - 4035))
@@ -56,9 +56,20 @@ def test_choosing_stays_linear(view):
     stats.collect(0, view, needs)
     stats._layers = stats._layers[:1] * 3
     with NoSquare(limit=200 * N):  # two heads of 64 window rows are the most
-        for name, variant in every_variant():
+        for name, variant in at_any_share():
             for retention in (0.05, 0.5):
                 assert len(build(name, variant).select(stats, retention).kept) == 3
+
+
+def test_choosing_what_to_prune_stays_linear(view):
+    pruning = [pair for pair in every_variant() if pair not in at_any_share()]
+    for method in [build(*pair) for pair in pruning]:
+        stats = PrefillStats(PROMPT, 6)
+        stats.collect(0, view, method.needs)
+        stats._layers = stats._layers[:1] * 6
+        with NoSquare(limit=200 * N):
+            assert len(method.select(stats, 0.55).kept) == 6
+    assert pruning
 
 
 def test_merging_stays_linear(view):

@@ -15,7 +15,7 @@ from .support import every_variant
 EXPECTED = {
     *("full", "tgv_kv", "h2o", "snapkv", "streaming_llm", "elastic_cache", "prefix_kv", "pyramid_kv", "ada_kv"),
     *("mm_shiftkv", "random", "random_text_first", "random_vision_first", "tova", "keydiff", "knorm"),
-    *("expected_attention", "ablation", "observed_attention", "look_m", "vl_cache", "cake", "mix_kv"),
+    *("expected_attention", "ablation", "observed_attention", "look_m", "vl_cache", "cake", "mix_kv", "fastv"),
 }
 
 

@@ -9,6 +9,7 @@ from tests.reference import (
     ada_kv,
     cake,
     elastic_cache,
+    fastv,
     full,
     h2o,
     look_m,
@@ -43,4 +44,5 @@ REFERENCES = {
     "vl_cache": vl_cache.kept,
     "cake": cake.kept,
     "mix_kv": mix_kv.kept,
+    "fastv": fastv.kept,
 }
