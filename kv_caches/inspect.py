@@ -21,11 +21,11 @@ from torch import Tensor
 
 from .attention import LayerView, newest_row
 from .config import KVConfig
-from .errors import ConfigError
+from .errors import ConfigError, UnsupportedError
 from .profile import check, encode, load, read_prompts
 from .registry import canonical
 from .rows import Row
-from .shared import SharedPrefill
+from .shared import SharedPrefill, sharing
 from .statistics import PrefillStats, Statistic
 
 SCHEMA = 1
@@ -183,7 +183,7 @@ def _configs(args: argparse.Namespace) -> list[KVConfig]:
     if not args.methods.replace(",", " ").split():
         raise ConfigError(f"--methods {args.methods!r} names none")
     methods = [canonical(name, "--methods") for name in args.methods.replace(",", " ").split()]
-    return [KVConfig(method=method, retention=share) for share in args.retention for method in methods]
+    return list(sharing([KVConfig(method=method, retention=share) for share in args.retention for method in methods]))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
             meta |= {"model": args.model, "prompt": prompts[number]["prompt"]}
             np.savez_compressed(path, meta=json.dumps(meta), **arrays)
             print(path)
-    except ConfigError as error:
+    except (ConfigError, UnsupportedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

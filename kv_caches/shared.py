@@ -13,10 +13,24 @@ from . import kernels
 from .config import KVConfig
 from .engine import Attachment
 from .errors import UnsupportedError
+from .method import Method
 from .rows import Row, evicted, records
 from .statistics import PrefillStats, Statistic
 
 PADDING = 1 << 17  # bytes per row and layer: reading them costs about what a call of the kernel for each row does
+
+
+def sharing(configs: Sequence[KVConfig]) -> dict[KVConfig, Method]:
+    """The methods of configurations that one prefill can serve.
+
+    Raises:
+        UnsupportedError: a method that changes the prefill and so cannot share one.
+    """
+    methods = {config: config.build() for config in configs}
+    for config, method in methods.items():
+        if not method.shares_prefill:
+            raise UnsupportedError(f"{config.method} changes the prefill and cannot share one; run it alone")
+    return methods
 
 
 class SharedPrefill(Attachment):
@@ -35,10 +49,7 @@ class SharedPrefill(Attachment):
     """
 
     def __init__(self, model: Any, configs: Sequence[KVConfig]):
-        self.methods = {config: config.build() for config in configs}
-        for config, method in self.methods.items():
-            if not method.shares_prefill:
-                raise UnsupportedError(f"{config.method} changes the prefill and cannot share one; run it alone")
+        self.methods = sharing(configs)
         self._model = model
         self._layers: list[Any] = []
         self._samples: list[PrefillStats] = []

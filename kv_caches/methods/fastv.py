@@ -9,14 +9,14 @@ never less than the number of layers that vision features are added after (Qwen3
 
 The prefill changes, so the first answer token differs too and no prefill is shared. Pruned tokens are not dropped from
 the hidden states, only seen by nobody: answers and memory are FastV's, the speed of its prefill is not. A last prompt
-token that is vision stays: the answer continues from it. (The released code may drop it.)
+token that is vision stays, for the answer continues from it (the released code may drop it and goes on from an earlier
+token).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -40,7 +40,6 @@ class AfterLayerK:
     """
 
     k: int = 3
-    from_length: ClassVar[bool] = True
 
     def first(self, stats: PrefillStats) -> int:
         """K, the first layer that is pruned."""

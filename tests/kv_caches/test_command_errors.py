@@ -34,3 +34,9 @@ def test_no_method_to_inspect_is_an_error(tmp_path, capsys):
     needed = ["--model", "x", "--prompts", "p", "--output", str(tmp_path)]
     assert inspect.main([*needed, "--methods", ","]) == 2
     assert capsys.readouterr().err == "error: --methods ',' names none\n"
+
+
+def test_a_method_that_changes_the_prefill_cannot_be_inspected_beside_others(tmp_path, capsys):
+    needed = ["--model", "x", "--prompts", "p", "--output", str(tmp_path)]
+    assert inspect.main([*needed, "--methods", "tgv_kv,fastv"]) == 2
+    assert capsys.readouterr().err == "error: fastv changes the prefill and cannot share one; run it alone\n"
