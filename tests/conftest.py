@@ -14,14 +14,14 @@ import torch
 torch.set_num_threads(1)
 
 SLOWEST = (
-    "test_readme.py",
     "test_scripts.py",
-    "test_sweep_command.py",
+    "test_readme.py",
     "test_equality.py",
     "test_command_line.py",
-    "test_script_arguments.py",
+    "test_sweep_command.py",
     "test_speed.py",
     "test_command.py",
+    "test_script_arguments.py",
 )
 
 
