@@ -21,7 +21,6 @@ from lmms_eval_plugins import checks, settings
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
-from lmms_eval_plugins.scanning import read_tasks_with_libyaml
 
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
@@ -37,7 +36,6 @@ def prepare_command_line() -> None:
     args = parse(sys.argv[1:])
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
-    read_tasks_with_libyaml()
     if not torch.cuda.is_available():
         # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
         os.environ["ACCELERATE_USE_CPU"] = "true"

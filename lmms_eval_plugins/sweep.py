@@ -202,7 +202,6 @@ def _start(cli: Any, arguments: list[str], preflight: Any, device: str) -> tuple
     os.environ["VERBOSITY"] = args.verbosity
     args.log_samples, args.output_path = True, args.output_path or "results/runs/sweep"
     preflight.offer_beside_others()
-    preflight.read_tasks_with_libyaml()
     patience = InitProcessGroupKwargs(timeout=datetime.timedelta(days=1))
     return Accelerator(kwargs_handlers=[patience]), args
 

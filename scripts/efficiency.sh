@@ -18,11 +18,15 @@ results/efficiency/, after every configuration. Run it on a machine that does no
 TEXT
 }
 
-case ${1-} in -h | --help) usage; exit ;; esac
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup_environment
-if [ "${1-}" = --check ]; then
-    shift
-    exec python -m benchmarks.check "$@"
-fi
-exec python -m benchmarks.efficiency "$@"
+main() {
+    case ${1-} in -h | --help) usage; exit ;; esac
+    source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+    setup_environment
+    if [ "${1-}" = --check ]; then
+        shift
+        exec python -m benchmarks.check "$@"
+    fi
+    exec python -m benchmarks.efficiency "$@"
+}
+
+main "$@"; exit # on one line: bash has read all before it starts, so the file may change while it runs

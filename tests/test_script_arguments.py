@@ -12,7 +12,7 @@ from tests.scripts import FAMILIES, TINY, fake, script
 from tests.test_readme import ROOT, run
 
 PLANNED = re.compile(r"^\w+(?:-0\.\d+)? +v1-\w{16}  there: nothing$", flags=re.MULTILINE)
-SCRIPTS = [*FAMILIES, "quickstart", "tables", "test"]
+SCRIPTS = [*FAMILIES, "efficiency", "quickstart", "tables", "test"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -135,5 +135,5 @@ def test_a_script_may_change_while_it_runs(name, tmp_path):
     result = run(command, **TINY | {"OUTPUT": f"{tmp_path}/out", "CKPT": "any"})
     assert (folder / f"{name}.sh").read_text().startswith("exit 77")
     assert result.returncode == 0, result.stderr
-    last = {"tables": "analysis.", "quickstart": "analysis.report", "test": "pytest"}
+    last = {"tables": "analysis.", "quickstart": "analysis.report", "test": "pytest", "efficiency": "benchmarks."}
     assert f"python -m {last.get(name, 'analysis.table')}" in (tmp_path / "called").read_text().splitlines()[-1]

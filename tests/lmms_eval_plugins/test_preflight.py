@@ -15,7 +15,6 @@ from lmms_eval_plugins.manifest import model_manifests
 def command_line(monkeypatch):
     """Runs the preflight on the arguments of a command and returns the completed ones."""
     monkeypatch.setattr(preflight.logger, "configure", lambda **_: None)
-    monkeypatch.setattr(preflight, "read_tasks_with_libyaml", lambda: None)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "")
 
     def complete(*argv):
