@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from kv_caches import KVConfig, UnsupportedError, attach, graphs
+from kv_caches import KVConfig, UnsupportedError, attach, graphs, kernels
 from tests.models import FAMILIES, build
 from tests.prompts import inputs
 
@@ -56,6 +56,12 @@ def recorded(monkeypatch):
     return launched
 
 
+def again(model, token, output):
+    """One more step of the cache that an output has."""
+    name = kernels.cache_argument(model)
+    return model(input_ids=token, use_cache=True, **{name: output[name]})
+
+
 def run(model, config, batch, graph):
     with attach(model, config, graph=graph) as attachment:
         output = model.generate(**batch, **OPTIONS)
@@ -97,7 +103,7 @@ def test_a_step_that_is_not_recorded_never_waits_either(family, config):
         for _ in range(2):  # the first one makes room
             token = output.logits[:, -1:].argmax(-1)
             with Watched() as watched:
-                output = model(input_ids=token, cache=output.cache, use_cache=True)
+                output = again(model, token, output)
     assert len(watched.seen) > 50
     assert not {name for name, _ in watched.seen} & SYNCS
 
@@ -129,7 +135,7 @@ def test_positions_are_counted_where_the_caller_gives_none(recorded):
             output, found = model(**ids), []
             for _ in range(9):
                 found.append(output.logits[:, -1:].argmax(-1))
-                output = model(input_ids=found[-1], cache=output.cache, use_cache=True)
+                output = again(model, found[-1], output)
         return torch.cat(found, dim=1)
 
     assert torch.equal(tokens(True), tokens(False))
