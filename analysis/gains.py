@@ -20,8 +20,8 @@ _RATIOS = {
 }
 """Figure, and whether more of it is better."""
 GAINS_NOTE = (
-    "Times better than the full cache at the same N and batch, captured as a graph where the row is: full / this, but "
-    "this / full for tokens per second and what fits."
+    "Times better than the full cache at the same N and batch, both as a recorded graph or neither; above 1 is better. "
+    "Seconds and bytes: full / this. Tokens per second and what fits: this / full."
 )
 PAPER_NOTE = "Its model, card and length of answers are not stated in our sources: ratios compare, sizes do not."
 

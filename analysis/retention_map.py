@@ -228,6 +228,11 @@ def wanted_layers(text: str) -> list[int]:
     return [int(part) for part in found]
 
 
+def _asked(options: argparse.Namespace) -> str:
+    named = [f"{name} {value}" for name in ("task", "sample") if (value := getattr(options, name)) is not None]
+    return ", ".join(named) or "any sample"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -250,7 +255,11 @@ def main(arguments: list[str] | None = None) -> int:
         formats, layers = style.wanted_formats(options.formats), wanted_layers(options.layers)
         found = list(samples(loaded(options), filter(None, [options.task]), filter(None, [options.sample])))
         if not found:
-            raise ResultsError(f"{options.folders[0]}: no record says what was kept: run again with KV_RECORD_KEPT=1")
+            where = options.folders[0]
+            raise ResultsError(
+                f"{where}: no record of {_asked(options)} in it or in {where}/records says what was kept: "
+                f"run again with KV_RECORD_KEPT=1 KV_RECORDS_DIR={where}/records"
+            )
         first = min(found, key=lambda sample: (sample.task, str(sample.doc_id)))
         same = [s for s in found if (s.model, s.task, s.doc_id) == (first.model, first.task, first.doc_id)]
         shown = chosen(same, options.methods, options.retention, 8 if options.methods else 4)

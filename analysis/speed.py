@@ -2,6 +2,7 @@
 
 Roofline: the time in which the machine can read the weights and the stored prompt entries once, at the bandwidth that
 was measured beside the figures. `fits` is computed: prompts whose caches fit beside the weights and one prefill.
+`room` is what is reserved for generated tokens, those included that are there.
 Tokens per second are end to end: the prefill, then so many steps of the median time.
 """
 

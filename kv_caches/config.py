@@ -46,7 +46,7 @@ class KVConfig:
     """One method at one budget.
 
     Attributes:
-        method: registry name, any spelling. retention: share of prompt entries kept, in (0, 1].
+        method: registry name, any spelling. retention: share of prompt entries kept, in (0, 1]; only 'full' needs none.
         variant: '' takes the method's default. decode: 'append' or 'evict'.
         model_type: a row of configs/models, or None to infer.
         max_new_tokens: cap on new tokens, or None; for wrappers, ``attach`` leaves ``generate`` its own limit.
@@ -57,7 +57,7 @@ class KVConfig:
     """
 
     method: str = "full"
-    retention: float = 1.0
+    retention: float = None  # type: ignore[assignment] # a number once made
     variant: str = ""
     decode: str = "append"
     model_type: str | None = None
@@ -71,6 +71,10 @@ class KVConfig:
             model_row(self.model_type)
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens={self.max_new_tokens} must be at least 1")
+        if self.retention is None:
+            if self.method != "full":
+                raise ConfigError(f"method={self.method!r} needs retention, the share kept: 0.05 keeps 5 %")
+            object.__setattr__(self, "retention", 1.0)
         if not isinstance(self.retention, int | float):
             raise ConfigError(f"retention={self.retention!r} must be a number in (0, 1]")
         if not 0 < self.retention <= 1:

@@ -51,6 +51,8 @@ logged() { # log file, then a command that writes into it; lines that begin with
 
 evaluate() {
     local name ratio run launch arguments
+    [ -z "${KV_CACHE_TYPE:-}" ] || say "KV_CACHE_TYPE=$KV_CACHE_TYPE is not read here, where full cache and TGV-KV are compared;" \
+        "for one configuration see 'One configuration by hand' in README.md"
     unset KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP MAX_GENERATED_TOKENS
     launch=(accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no)
     arguments=(--model llava_hf --model_args "pretrained=tiny_vlm/weights,attn_implementation=sdpa,device_map=auto"
@@ -80,7 +82,7 @@ main() {
     python -m analysis.table "$output"
     say "Evaluated in $((SECONDS - started)) s. Next:"
     cat >&2 <<TEXT
-  another method or variant   KV_CACHE_TYPE=tgv_kv KV_VARIANT=official PRUNE_RATIO=0.95, see README.md
+  another method or variant   see 'One configuration by hand' in README.md
   a real model on a GPU       see 'On a GPU' in README.md
 TEXT
     python -m analysis.report "$output"

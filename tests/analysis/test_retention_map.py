@@ -89,7 +89,7 @@ def test_what_is_not_there_is_named(folder, capsys):
         ("--methods", "snapkv", "--methods snapkv: kept entries at 0.05 are known of tgv_kv"),
         ("--retention", "0.5", "--retention 0.5: kept entries are known at 0.05"),
         ("--layers", "7", "--layers 7: the model has layers 0 to 1"),
-        ("--task", "chartqa", "no record says what was kept: run again with KV_RECORD_KEPT=1"),
+        ("--task", "chartqa", "says what was kept: run again with KV_RECORD_KEPT=1 KV_RECORDS_DIR="),
     ):
         assert retention_map.main([str(folder), option, value, "--output", str(folder / "x")]) == 2
         assert message in capsys.readouterr().err

@@ -132,3 +132,9 @@ def test_fingerprint_follows_everything_that_can_change_an_answer():
     assert len(prints) == len(others) + 2
     assert base.fingerprint(model="a") == KVConfig("TGV-KV", 0.05, model_type="llava-7B").fingerprint(model="a")
     assert base.fingerprint().startswith("v1-")
+
+
+def test_a_method_without_its_budget_is_no_full_cache():
+    with pytest.raises(ConfigError, match=r"method='tgv_kv' needs retention, the share kept: 0.05 keeps 5 %"):
+        KVConfig("TGV-KV")
+    assert KVConfig().retention == KVConfig("none").retention == 1.0
