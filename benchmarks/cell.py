@@ -5,8 +5,10 @@ efficiency.py starts these; a configuration that does not fit, or fails, prints 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import resource
+import signal
 import statistics
 import sys
 from dataclasses import asdict, dataclass
@@ -18,6 +20,7 @@ from benchmarks import official, phases, shapes
 from kv_caches import KVConfig
 
 STOCK, OFFICIAL = "stock", "official-style"
+_ENDS_WITH_PARENT = 1  # PR_SET_PDEATHSIG: a run that was killed cannot end its configuration itself
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def _figures(model: Any, cell: Cell, runs: list[phases.Measured], parts: Any, we
 
 def main(argument: str) -> int:
     """Command line."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_ENDS_WITH_PARENT, signal.SIGKILL)
     cell = Cell(**json.loads(argument))
     try:
         figures = measure(cell)

@@ -49,10 +49,17 @@ def main(argv: list[str] | None = None) -> int:
     """Command line."""
     options = command_line.read(argv, str(__doc__))
     try:
-        figures = _begin(options)
+        figures = _figures(options)
+        with figures.held():
+            return _run(figures, options)
     except (OtherMachineError, ConfigError, ResultsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _run(figures: Figures, options: Namespace) -> int:
+    """Measure what is missing and print all of it; 130 when it was interrupted."""
+    _begin(figures, options)
     bandwidth = figures.about["copy_bandwidth"]
     print(f"{figures.about['device']}: {bandwidth / 1e9:.1f} GB/s copied; shape {options.shape}", flush=True)
     status = 0
@@ -74,13 +81,11 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _begin(options: Namespace) -> Figures:
-    """The run's file, with what was measured before if the run goes on.
+def _figures(options: Namespace) -> Figures:
+    """The run's file, without what is in it.
 
     Raises:
         ConfigError: a method or a budget that cannot be, or a file that cannot be written.
-        ResultsError: a damaged file to go on from.
-        OtherMachineError: what is in the file is not to be mixed with this.
     """
     try:
         [KVConfig(method, retention) for retention in options.retentions for method in options.methods]
@@ -96,16 +101,24 @@ def _begin(options: Namespace) -> Figures:
         raise ConfigError(f"--output {path} cannot be written: {error.strerror}") from error
     about = {"device": name, "processor": processor(options.device), "threads": torch.get_num_threads()}
     about |= {"shape": options.shape, "versions": versions()}
-    figures = Figures(path, about, list(cells(options)), options.resume)
+    return Figures(path, about, list(cells(options)), options.resume)
+
+
+def _begin(figures: Figures, options: Namespace) -> None:
+    """What was measured before if the run goes on, else the bandwidth of this machine.
+
+    Raises:
+        ResultsError: a damaged file to go on from.
+        OtherMachineError: what is in the file is not to be mixed with this.
+    """
     try:
-        if options.resume and path.exists():
+        if options.resume and figures.path.exists():
             figures.read()
     except OtherMachineError as error:
         way = "--no-resume measures all of it anew, another --output keeps it"
-        raise OtherMachineError(f"{path} cannot be gone on from: {error}; {way}") from error
+        raise OtherMachineError(f"{figures.path} cannot be gone on from: {error}; {way}") from error
     if "copy_bandwidth" not in figures.about:
         figures.about["copy_bandwidth"] = copy_bandwidth(options.device)
-    return figures
 
 
 def measure(figures: Figures, seconds: float | None) -> None:
