@@ -15,7 +15,14 @@ from .errors import ResultsError
 
 SCHEMAS = (2,)
 _NUMBER = (int, float, type(None))
-_NOT_SAID = {"answer": None, "answer_tokens": None, "seconds": float("nan"), "timing": None, "eviction": None}
+_NOT_SAID = {
+    "answer": None,
+    "answer_tokens": None,
+    "seconds": float("nan"),
+    "timing": None,
+    "eviction": None,
+    "error": None,
+}
 _KINDS: dict[str, Any] = {
     "task": str,
     "doc_id": (int, str),
@@ -82,6 +89,13 @@ def states(folder: Path) -> dict[str, dict[str, int]]:
         return {}
     counts = table.groupby(["task", "status"]).size()
     return {task: counts[task].to_dict() for task in counts.index.levels[0]}
+
+
+def first_error(folder: Path, task: str) -> str:
+    """Why the first failed sample of a task failed."""
+    table = records_of(folder)
+    failed = table[(table["task"] == task) & (table["status"] == "failed")]
+    return str(failed["error"].iloc[0])
 
 
 def configuration(folder: Path) -> dict[str, Any]:

@@ -31,11 +31,11 @@ def _cell(text: str) -> dict[str, Any]:
 
 
 def score_tables(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
-    """The paper's tables, and a line for each that nothing was run of."""
+    """The paper's tables, and a line for each that has no score."""
     made, missing = [], []
     for table in tables(results):
         if not table.has_scores:
-            missing.append(f"{table.title}: nothing of it was run.")
+            missing.append(f"{table.title}: nothing of it {table.lacks}.")
             continue
         ranks, rows = table.ranks(), []
         for i, (row, cells) in enumerate(zip(table.layout.rows, table.cells)):

@@ -13,8 +13,8 @@ import pandas as pd
 
 from .errors import ResultsError
 from .names import configuration_name
-from .records import configuration, states
 from .results import read_result, read_single_run
+from .unscored import FILE, in_words, of_records, of_sweep
 
 __all__ = ["Results", "ResultsError", "load"]
 _MOST = 2  # CIDEr, which counts as a share, goes above 1
@@ -77,13 +77,21 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
     """
     folders = [folders] if isinstance(folders, Path) else list(folders)
     results = Results(pd.DataFrame())
-    rows = [row for run in _run_folders(folders) for row in _of_run(run, results, allow_failures, allow_unjudged)]
+    runs = list(_run_folders(folders))
+    rows = [row for run in runs for row in _of_run(run, results, allow_failures, allow_unjudged)]
     if not rows:
-        left_out = f": {results.refused[0]}" if results.refused else "; bash scripts/quickstart.sh makes some"
-        raise ResultsError(f"{folders[0]}: no finished run in here{left_out}")
+        raise ResultsError(f"{folders[0]}: no finished run in here{_instead(folders, runs, results)}")
     results.scores = _compared(pd.DataFrame(rows))
-    _find_unfinished(folders, results)
+    _note_unscored(folders, runs, results, allow_failures)
     return results
+
+
+def _instead(folders: list[Path], runs: list[Path], results: Results) -> str:
+    """What is there where nothing has a score: failed and unfinished runs, and files that were left out."""
+    places = {place for base in folders for place in (base, base / "records", base.parent / "records", base.parent)}
+    found = [one for run in runs for one in of_sweep(run)] or list(of_records(places, {}))
+    lines = [*results.refused, *([in_words(sorted(found, key=lambda one: not one.failed))] if found else [])]
+    return f", but: {'; '.join(lines)}" if lines else "; bash scripts/quickstart.sh makes some"
 
 
 def _run_folders(folders: Iterable[Path]) -> Iterator[Path]:
@@ -93,7 +101,7 @@ def _run_folders(folders: Iterable[Path]) -> Iterator[Path]:
             below[:] = sorted(name for name in below if not _NOT_RUNS.fullmatch(name))
             here = Path(path)
             is_sweep = any(name.startswith("result.") and name.endswith(".json") for name in files)
-            if is_sweep or next(here.glob("*/*_results.json"), None):
+            if is_sweep or FILE in files or next(here.glob("*/*_results.json"), None):
                 below.clear()
                 yield here
 
@@ -106,7 +114,7 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
             rows.append(read_result(path))
         except ResultsError as error:
             _refuse(str(error), results, allow_failures)
-    rows = rows if files else read_single_run(run)
+    rows = rows if files or (run / FILE).is_file() else read_single_run(run)
     newest = max(rows, key=lambda row: row["date"], default=None)
     kept = []
     for row in rows:
@@ -159,19 +167,17 @@ def _compared(table: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(order, ascending=[True, True, True, False, True], ignore_index=True)
 
 
-def _find_unfinished(folders: Iterable[Path], results: Results) -> None:
-    """Configurations that have records but no score of a task: how many samples failed, or that it did not end."""
-    scored = results.scores.groupby("fingerprint")["task"].agg(set).to_dict()
-    tasks = set(results.scores["task"])
-    places = {base / "records" for base in folders} | {Path(path).parent / "records" for path in results.scores["run"]}
-    for folder in sorted(path for place in places for path in place.glob("v*-*") if path.is_dir()):
-        if tasks <= scored.get(folder.name, set()):
-            continue
-        found = configuration(folder)
-        kv = found.get("config")
-        for task, counts in (states(folder) if kv else {}).items():
-            if task in scored.get(folder.name, set()):
-                continue
-            row = {**kv, "model": kv["model_type"] or Path(found["model"]).name, "task": task}
-            reason = f"failed {counts['failed']}" if counts.get("failed") else f"unfinished, {counts.get('ok', 0)} done"
-            results.absent.setdefault(_cell(row), reason)
+def _note_unscored(folders: list[Path], runs: list[Path], results: Results, allow_failures: bool) -> None:
+    """What was tried and has no score; failed samples are refused unless that is allowed."""
+    scores = results.scores
+    cells = set(scores[["model", "name", "retention", "task"]].itertuples(index=False, name=None))
+    places = {base / "records" for base in folders} | {Path(path).parent / "records" for path in scores["run"]}
+    found = {one.cell: one for run in runs for one in of_sweep(run)}
+    for one in of_records(places, scores.groupby("fingerprint")["task"].agg(set).to_dict()):
+        if one.cell not in cells:
+            found.setdefault(one.cell, one)
+    for one in found.values():
+        results.absent.setdefault(one.cell, one.reason)
+    failed = [one for one in found.values() if one.failed]
+    if failed:
+        _refuse(f"{in_words(failed)}; run again", results, allow_failures)

@@ -44,7 +44,7 @@ def overview(results: Results, folder: Path) -> str:
     note = (
         "\nScores as lmms-eval gives them, shares in %, with the share of the full cache in brackets; "
         f"{runs['samples'].min()} samples per task, {number(runs['answer_tokens'].mean(), '.1f')} tokens per answer; "
-        "kept and KV are means over samples." + judging(runs)
+        "kept and KV are means over samples." + judging(runs) + _without_score(results)
     )
     (folder / "table.md").write_text(as_text(table, markdown=True, numbers_right=True) + "\n" + note + "\n")
     text = as_text(table, numbers_right=True) + "\n" + note + f"\n\nTable {folder / 'table.md'}"
@@ -52,6 +52,15 @@ def overview(results: Results, folder: Path) -> str:
         return text
     pareto.draw(runs, folder / "score_vs_retention", formats=["png"])
     return text + f"\nPlot  {folder / 'score_vs_retention.png'}"
+
+
+def _without_score(results: Results) -> str:
+    """What was tried and has no score, with the reason; nothing if there is none."""
+    said = [
+        f"{name} {100 * retention:.3g} % on {task_name(task)} ({reason})"
+        for (_, name, retention, task), reason in results.absent.items()
+    ]
+    return f"\n\nNo score: {'; '.join(said)}." if said else ""
 
 
 def judging(runs: pd.DataFrame) -> str:

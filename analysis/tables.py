@@ -50,6 +50,13 @@ class Table:
         pairs = zip(self.layout.rows, self.cells)
         return any(cell.score is not None for row, cells in pairs if row.name != "full" for cell in cells)
 
+    @property
+    def lacks(self) -> str:
+        """What became of a table without scores."""
+        pairs = zip(self.layout.rows, self.cells)
+        tried = any(cell.reason != "not run" for row, cells in pairs if row.name != "full" for cell in cells)
+        return "has a score" if tried else "was run"
+
     def ranks(self) -> dict[tuple[int, int], int]:
         """(row, column) -> 1 for the best score of its budget and task, 2 for the next; the full cache is no rival."""
         found: dict[tuple[int, int], int] = {}
@@ -127,7 +134,7 @@ def write(results: Results, folder: Path) -> tuple[list[str], list[str]]:
     texts, left_out = [], []
     for table in tables(results):
         if not table.has_scores:
-            left_out.append(f"{table.title}: not made, nothing of it was run")
+            left_out.append(f"{table.title}: not made, nothing of it {table.lacks}")
             continue
         notes = [LEGEND, *table.layout.notes]
         path, plain = folder / table.layout.slug, table.frame()

@@ -22,19 +22,19 @@ Samples = list[dict[str, Any]]
 
 
 def task_result(
-    run: RunSettings, label: str, processes: int, results: dict[str, Any], task: str, samples: Samples, since: float
+    run: RunSettings, label: str, processes: int, results: dict[str, Any], task: str, samples: Samples
 ) -> dict[str, Any]:
     """The content of `result.<task>.json`, but for what `scored` adds.
 
     Args:
-        results: as lmms-eval returned them. samples: lmms-eval's own of this task. since: when the run started.
+        results: as lmms-eval returned them. samples: lmms-eval's own of this task.
     """
     used = session.current().used.get(run.fingerprint, set())
     found = store.newest_records(records.base_dir() / run.fingerprint)
     mine = [record for key, record in found.items() if key in used and key.task == task]
     scored = {sample["doc_id"] for sample in samples}
     done = [r for r in mine if r["doc_id"] in scored and r["status"] == "ok"]
-    failed = [r for r in mine if r["status"] == "failed" and r["time"] >= since]
+    failed = [r for r in mine if r["status"] == "failed"]  # of this run: older ones were tried again
     proofs = [r["eviction"] for r in done if r["eviction"]]
     return {
         "schema": SCHEMA,
@@ -59,6 +59,23 @@ def task_result(
         },
         "metrics": results["results"][task],
     }
+
+
+def failed_run(run: RunSettings, label: str, processes: int) -> dict[str, Any]:
+    """The content of `failed.json`: a configuration without a score, because samples failed.
+
+    `tasks` gives, by task, how many samples were asked, how many of them failed, and the first one's reason.
+    """
+    used = session.current().used.get(run.fingerprint, set())
+    found = store.newest_records(records.base_dir() / run.fingerprint)
+    tasks: dict[str, dict[str, Any]] = {}
+    for key in sorted(used & set(found), key=lambda key: (key.task, str(key.doc_id))):
+        entry = tasks.setdefault(key.task, {"samples": 0, "failed": 0, "reason": None})
+        entry["samples"] += 1
+        if found[key]["status"] == "failed":
+            entry["failed"] += 1
+            entry["reason"] = entry["reason"] or found[key].get("error")
+    return {"schema": SCHEMA, "label": label, **records.configuration(run, processes), "tasks": tasks}
 
 
 def scored(content: dict[str, Any], samples: Samples, full: Samples | None) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 All arguments that are not listed below are lmms-eval's own (--model, --model_args, --tasks, --batch_size, --limit,
 --output_path, --force_simple, ...). Works under `accelerate launch -m` and `torchrun -m` too. For each configuration,
-<output_path>/<label>/ gets lmms-eval's own results and a result.<task>.json per task. Answers are kept below
-KV_RECORDS_DIR: what is there is not computed again.
+<output_path>/<label>/ gets lmms-eval's own results and a result.<task>.json per task, or failed.json if samples failed.
+Answers are kept below KV_RECORDS_DIR: what is there is not computed again.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ class _Sweep:
                 except SamplesFailed as failed:
                     broken.append(label(run.kv))
                     line = failed.message
+                    if accelerator.is_main_process:
+                        self._write_failed(Path(args.output_path) / label(run.kv), run)
                 accelerator.wait_for_everyone()
                 if accelerator.is_main_process:
                     seconds = time.monotonic() - since
@@ -152,7 +154,7 @@ class _Sweep:
         from lmms_eval_plugins.errors import RunStopped
         from lmms_eval_plugins.sweeps import environment, label
 
-        mine, since = copy.copy(args), time.time()
+        mine = copy.copy(args)
         folder = Path(args.output_path) / label(run.kv)
         mine.output_path = str(folder)
         mine.model_args = ",".join(filter(None, [args.model_args, f"kv_fingerprint={run.fingerprint}"]))
@@ -163,9 +165,18 @@ class _Sweep:
             if args.verbosity == "DEBUG":
                 raise
             raise RunStopped(f"the run did not finish: {str(error).splitlines()[0]}", process=True) from error
-        return "" if results is None else self._write(folder, run, results, samples, since)
+        return "" if results is None else self._write(folder, run, results, samples)
 
-    def _write(self, folder: Path, run: Any, results: Any, samples: Any, since: float) -> str:
+    def _write_failed(self, folder: Path, run: Any) -> None:
+        """Beside where its results would be, so that tables say what became of the configuration."""
+        from lmms_eval_plugins import records, results
+        from lmms_eval_plugins.journal import stop_if_not_written
+        from lmms_eval_plugins.sweeps import label
+
+        with stop_if_not_written(folder):
+            records.write_json(folder / "failed.json", results.failed_run(run, label(run.kv), self.processes))
+
+    def _write(self, folder: Path, run: Any, results: Any, samples: Any) -> str:
         from lmms_eval_plugins import records
         from lmms_eval_plugins import results as files
         from lmms_eval_plugins.journal import stop_if_not_written
@@ -175,11 +186,12 @@ class _Sweep:
             self.full = samples
         lines = []
         for task, mine in samples.items():
-            content = files.task_result(run, label(run.kv), self.processes, results, task, mine, since)
+            content = files.task_result(run, label(run.kv), self.processes, results, task, mine)
             content = files.scored(content, mine, self.full.get(task))
             with stop_if_not_written(folder):
                 records.write_json(folder / f"result.{task}.json", content)
             lines.append(f"{task} {_in_words(content)}")
+        (folder / "failed.json").unlink(missing_ok=True)
         return "; ".join(lines)
 
 

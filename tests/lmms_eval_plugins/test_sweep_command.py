@@ -10,6 +10,7 @@ import pytest
 from lmms_eval_plugins import results, sweep
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.store import Store
+from tiny_vlm import MODEL_DIR
 
 from . import processes
 
@@ -38,8 +39,8 @@ def command(site, checkpoint, folder):
         done = subprocess.run(line, env=env, cwd=folder, capture_output=True, text=True, timeout=300)
         return processes.Done(done.returncode, done.stdout, done.stderr)
 
-    def fork(count, output, **more):
-        return processes.run(sweep.main, [*argv, output], env | more, folder, count)
+    def fork(count, output, *arguments, **more):
+        return processes.run(sweep.main, [*argv, output, *arguments], env | more, folder, count)
 
     return SimpleNamespace(launch=launch, fork=fork)
 
@@ -83,6 +84,28 @@ def test_a_sweep_in_two_processes_then_the_same_from_the_store(command, folder):
         assert len(list((folder / store / result["fingerprint"]).glob("records.rank*.jsonl"))) == count
         assert scores(folder / f"{count}") == scores(folder / "two")
         assert answers(folder / store) == answers(folder / "records")
+
+
+def test_what_failed_is_beside_the_results_until_it_has_a_score(command, folder):
+    (folder / "failing.yaml").write_text("retention: [0.52, 0.05]\nmethods: [full, fastv]\n")
+    arguments = ["--sweep", "failing.yaml", "--model_args", f"pretrained={MODEL_DIR},device_map=cpu", "--limit", "2"]
+    failed, out = "failed.json", folder / "failing"
+    done = command.fork(1, "failing", *arguments)
+    assert (done.status, done.stopped[-1]) == (1, "error: no score of fastv-0.48, fastv-0.95: samples failed")
+    counts = {path.parent.name: json.loads(path.read_text())["tasks"] for path in out.glob(f"*/{failed}")}
+    assert {label: tasks["mini_scene"].pop("reason")[:48] for label, tasks in counts.items()} == {
+        "fastv-0.48": "ConfigError: KV_RETENTION=0.52 is out of reach f",
+        "fastv-0.95": "ConfigError: KV_RETENTION=0.05 is out of reach f",
+    }
+    assert counts == {
+        "fastv-0.48": {"mini_scene": {"samples": 2, "failed": 1}},
+        "fastv-0.95": {"mini_scene": {"samples": 2, "failed": 2}},
+    }
+    done = command.fork(1, "failing", *arguments, KV_ALLOW_FAILURES="1")
+    assert (done.status, done.stopped[-1]) == (1, "error: no score of fastv-0.95: samples failed")
+    assert [path.parent.name for path in out.glob(f"*/{failed}")] == ["fastv-0.95"]
+    counts = scores(out)["fastv-0.48"][1]
+    assert (counts["samples"], counts["failed"]) == (2, 1)
 
 
 def planned(checkpoint, folder, *argv, task="mini_scene"):
