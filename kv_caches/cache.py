@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicLayer
 
 from . import kernels
+from .errors import UnsupportedError
 from .merging import Merging, merged
 
 EMPTY = -1  # position of a slot that pads a shorter row to the layer's longest
@@ -55,7 +56,7 @@ class EvictingLayer(DynamicLayer):
             self.keys, self.values = key_states.contiguous(), value_states.contiguous()
             return self.keys, self.values
         stored = self.keys.shape[-2]
-        if self._room is None or self._room[0].shape[-2] < stored + new:
+        if self._room is None or self._room[0].shape[-2] < stored + new or frozen(self.keys):
             self._room = _with_room(self.keys, new + self.chunk), _with_room(self.values, new + self.chunk)
         for room, fresh in zip(self._room, (key_states, value_states)):
             room[:, :, stored : stored + new] = fresh
@@ -184,6 +185,19 @@ class EvictingLayer(DynamicLayer):
             self._valid = pad(self.positions != EMPTY, (0, ROOM), value=True)
         return self._valid[..., :stored]
 
+    def crop(self, tokens_to_remove: int) -> None:
+        """Entries that left cannot come back.
+
+        Raises:
+            UnsupportedError: always, if anything is to be removed.
+        """
+        if tokens_to_remove:
+            raise UnsupportedError("an evicted cache cannot be cropped; start from an empty one")
+
+    def reset(self) -> None:
+        """See :meth:`crop`."""
+        raise UnsupportedError("an evicted cache cannot be reset; start from an empty one")
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Follow the beams."""
         self.batch_select_indices(beam_idx)
@@ -211,6 +225,11 @@ def merged_rows(states: Tensor, rows: Sequence[int], merges: list[list[Merging] 
     for i, row in enumerate(rows):
         merge = merges[i] if merges is not None else None
         yield states[row] if merge is None else merged(states[row], merge)
+
+
+def frozen(states: Tensor) -> bool:
+    """Whether it was made in inference mode and cannot be written here."""
+    return states.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def _with_room(states: Tensor, room: int) -> Tensor:

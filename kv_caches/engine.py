@@ -139,9 +139,9 @@ class Attachment:
             self._begin_prompt(cache, ids, kwargs.get("attention_mask"))
         elif not all(isinstance(layer, EvictingLayer) for layer in cache.layers):
             raise UnsupportedError("this cache was filled while the model was not attached; start from an empty one")
-        elif ids is not None and ids.shape[1] != 1:
+        elif (given := kwargs.get("inputs_embeds") if ids is None else ids) is not None and given.shape[1] != 1:
             raise UnsupportedError(
-                f"{ids.shape[1]} tokens after the prompt in one call: only one per step is supported "
+                f"{given.shape[1]} tokens after the prompt in one call: only one per step is supported "
                 "(no chunked prefill, assisted decoding or second turn on an evicted cache)"
             )
         self._cache = cache

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
 from . import decode_kernel
-from .cache import EvictingLayer
+from .cache import EvictingLayer, frozen
 from .errors import UnsupportedError
 
 ROOM = 512  # tokens that fit behind a recorded layer before it is stored, and the step recorded, anew
@@ -83,11 +83,14 @@ class RecordedStep:
             return output
 
         self._output, self._replay = record(step)
+        self._alive = fixed, count  # a graph knows addresses only: what is freed would be given to others
         count.zero_()
 
     def fits(self, cache: Any, kwargs: dict[str, Any]) -> bool:
         """Whether the next step is this one again."""
         if cache is not self._cache or _places(cache) != self._places or _shapes(kwargs) != self._shapes:
+            return False
+        if any(map(frozen, [*self._inputs.values(), self._layers[0].keys])):
             return False
         return all(layer.room_left() for layer in self._layers)
 
@@ -98,7 +101,7 @@ class RecordedStep:
         self._replay()
         for layer in self._layers:
             layer.advance()
-        return self._output
+        return type(self._output)(self._output | {"last_hidden_state": self._output.last_hidden_state.clone()})
 
 
 class GraphedDecoder:
@@ -125,7 +128,8 @@ class GraphedDecoder:
             self._step = None
             return self._forward(*args, **kwargs)
         given = _fixed(cache, kwargs)
-        if self._step is not None and self._step.fits(cache, given):
+        more = self._more_than_states(kwargs)
+        if self._step is not None and not more and self._step.fits(cache, given):
             output = self._step(given)
             self._attachment.note_replayed()
             return output
@@ -133,10 +137,17 @@ class GraphedDecoder:
         for layer in cache.layers:
             layer.chunk = ROOM
         output = self._forward(*args, **kwargs)
-        if not args and not kwargs.get("output_hidden_states") and all(layer.room_left() for layer in cache.layers):
+        if not args and not more and all(layer.room_left() for layer in cache.layers):
             self._step = RecordedStep(self._forward, cache, _fixed(cache, kwargs))
             self._attachment.note_replayed()
         return output
+
+    def _more_than_states(self, kwargs: dict[str, Any]) -> bool:
+        """Whether the caller, or the configuration, asks for outputs that every replay would overwrite."""
+        config = self._decoder.config
+        names = ("output_hidden_states", "output_attentions")
+        asked = (kwargs.get(name) for name in names)
+        return any(getattr(config, n, False) if a is None else a for n, a in zip(names, asked))
 
 
 def _fixed(cache: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

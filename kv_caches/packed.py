@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import decode_kernel
-from .cache import EvictingLayer, merged_rows
+from .cache import EvictingLayer, frozen, merged_rows
 from .merging import Merging
 
 
@@ -80,7 +80,7 @@ class PackedLayer(EvictingLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append one token (B, G, 1, d) to every row and head; returns it, :meth:`attend` reads the rest itself."""
-        if not self.room_left():
+        if not self.room_left() or frozen(self.keys):
             self._restore(range(self.offsets.shape[0]), self.chunk + 1)
         _, _, starts, held, _ = self.segments()
         for flat, states in ((self.keys, key_states), (self.values, value_states)):
@@ -132,6 +132,16 @@ class PackedLayer(EvictingLayer):
         inside = (positions > positions[..., -1:] - window).flatten(0, 1)
         return [line[None, -n - since :] for line, n in zip(inside, self._lengths)]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickled tensors share no storage; the parts must lie in the keys and values again."""
+        self.__dict__.update(state)
+        heads = self._parts[0][0].shape[0]
+        sizes = [heads * (length + self._spare) for length in self._lengths]
+        keys, values = (
+            [part.view(heads, -1, part.shape[-1]) for part in flat.split(sizes)] for flat in (self.keys, self.values)
+        )
+        self._parts = list(zip(keys, values))
+
     def row_bytes(self, row: int) -> int:
         """Bytes that one row's keys and values take."""
         per_row = len(self._parts) // self.offsets.shape[0]
@@ -140,6 +150,7 @@ class PackedLayer(EvictingLayer):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep the given samples of the batch."""
+        indices = torch.arange(self.offsets.shape[0])[indices.cpu()]  # of a mask, too
         self._restore(indices.tolist(), self.room_left())
         self.offsets, self._held = self.offsets[indices.cpu()], self._held[indices.cpu()]
         if self._chosen is not None:

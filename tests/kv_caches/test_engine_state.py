@@ -190,3 +190,12 @@ def test_the_methods_work_on_a_text_only_language_model():
     with attach(language, TGV) as attachment:
         language.generate(ids, max_new_tokens=3, do_sample=False)
         assert sum(layer[0].numel() for layer in attachment.kept[0]) == 30 * 4 // 5
+
+
+def test_several_embeddings_after_the_prompt_are_refused_as_several_ids_are():
+    model = build("llava")
+    with attach(model, TGV), torch.no_grad():
+        cache = cache_of(model(**inputs(model, "image")))
+        embeds = model.get_input_embeddings()(torch.tensor([[5, 6, 7]]))
+        with pytest.raises(UnsupportedError, match="3 tokens after the prompt in one call"):
+            model(inputs_embeds=embeds, use_cache=True, **{kernels.cache_argument(model): cache})

@@ -4,6 +4,9 @@ What a CUDA graph adds is that nothing but the recorded kernels runs. So the ste
 must launch the same operations on the same shapes with the same numbers, and never ask the device for a value.
 """
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -106,6 +109,49 @@ def test_a_step_that_is_not_recorded_never_waits_either(family, config):
                 output = again(model, token, output)
     assert len(watched.seen) > 50
     assert not {name for name, _ in watched.seen} & SYNCS
+
+
+def test_what_a_graph_writes_to_lives_as_long_as_the_graph(recorded, monkeypatch):
+    """A graph holds addresses; here, as there, nothing of a recorded step is kept by its replay."""
+    held = []
+
+    def record(step):
+        cells = dict(zip(step.__code__.co_freevars, step.__closure__))
+        fixed = cells["fixed"].cell_contents
+        held.extend(
+            weakref.ref(tensor) for tensor in (cells["count"].cell_contents, fixed[0]._starts, fixed[0]._lengths)
+        )
+        output = step()
+        return output, lambda: None
+
+    monkeypatch.setattr(graphs, "record", record)
+    model = build("llava")
+    with attach(model, CONFIGS[1], graph=True):
+        model.generate(**inputs(model, "image"), max_new_tokens=4, do_sample=False)
+        gc.collect()
+        assert len(held) == 3
+        assert all(reference() is not None for reference in held)
+
+
+def test_states_that_a_caller_keeps_are_not_overwritten(recorded):
+    model, kept = build("llava"), []
+    handle = model.get_decoder().register_forward_hook(lambda *a: kept.append(a[-1].last_hidden_state))
+    with attach(model, CONFIGS[1], graph=True):
+        model.generate(**inputs(model, "image"), max_new_tokens=6, do_sample=False)
+    handle.remove()
+    assert len({state.data_ptr() for state in kept}) == len(kept) == 6
+
+
+def test_other_outputs_are_made_by_steps_that_are_not_replayed(recorded, monkeypatch):
+    model = build("llava")
+    ids = inputs(model, "image")
+    with attach(model, CONFIGS[1], graph=True), torch.no_grad():
+        output = model(**ids)
+        for step in range(3):
+            token = output.logits[:, -1:].argmax(-1)
+            monkeypatch.setattr(model.get_decoder().config, "output_hidden_states", step == 2)
+            output = again(model, token, output)
+            assert bool(output.hidden_states) == (step == 2)
 
 
 def test_a_second_prompt_is_recorded_anew(recorded):

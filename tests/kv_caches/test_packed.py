@@ -1,11 +1,13 @@
 """Rows and heads of unequal length, stored without padding: the attention of padded ones, and no byte more."""
 
+import copy
+import pickle
 from functools import partial
 
 import pytest
 import torch
 
-from kv_caches import KVConfig, attach, kernels
+from kv_caches import KVConfig, UnsupportedError, attach, kernels
 from kv_caches.cache import ROOM, EvictingLayer
 from kv_caches.packed import PackedLayer, packable
 from tests.models import build
@@ -99,6 +101,47 @@ def test_equal_rows_are_not_packed_and_little_padding_is_accepted(prompt):
     assert packable(prompt, SHARED, 0, 2)
     assert packable(prompt, SHARED, 3 * entry // 2 - 1, 2)
     assert not packable(prompt, SHARED, 3 * entry // 2, 2)
+
+
+def test_a_mask_of_samples_selects_as_indices_do(prompt):
+    packed, padded = (
+        make(prompt) for make in (lambda p: PackedLayer.of(p, [0, 1], MIXED), lambda p: p.take([0, 1], MIXED))
+    )
+    for layer in (packed, padded):
+        layer.batch_repeat_interleave(2)
+        layer.batch_select_indices(torch.tensor([True, False, False, True]))
+    same(packed, padded, 2)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))], ids=["deep", "pickle"]
+)
+def test_a_copy_goes_on_by_itself(prompt, copied):
+    packed, padded = PackedLayer.of(prompt, [0, 1], PER_HEAD), prompt.take([0, 1], PER_HEAD)
+    attended(packed, 0), attended(padded, 0)
+    twin = copied(packed)
+    attended(packed, 9)
+    same(twin, padded, 3, first=1)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_entries_that_left_do_not_come_back(prompt, packed):
+    layer = PackedLayer.of(prompt, [0, 1], SHARED) if packed else prompt.take([0, 1], SHARED)
+    for change in (layer.reset, lambda: layer.crop(-1)):
+        with pytest.raises(UnsupportedError, match="start from an empty one"):
+            change()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_steps_may_leave_inference_mode(packed):
+    with torch.inference_mode():
+        prompt = EvictingLayer(OFFSETS)
+        prompt.update(states(KV_HEADS, PROMPT, 0), states(KV_HEADS, PROMPT, 1))
+        layer = PackedLayer.of(prompt, [0, 1], SHARED) if packed else prompt.take([0, 1], SHARED)
+        twin = prompt.take([0, 1], SHARED)
+        same(layer, twin, 2)
+    with torch.no_grad():
+        same(layer, twin, 2, first=2)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
