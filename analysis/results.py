@@ -105,17 +105,23 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_single_run(run: Path) -> list[dict[str, Any]]:
-    """The rows of a plain `-m lmms_eval` call: the newest scores, and the records of the same fingerprint."""
-    scores = sorted(run.rglob("*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
-    if not scores:
-        raise ResultsError(f"{run}: no result file; run it again")
+def score_files(run: Path) -> list[Path]:
+    """What plain `-m lmms_eval` calls wrote, the newest last."""
+    return sorted(run.glob("*/*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
+
+
+def read_single_run(run: Path, path: Path) -> list[dict[str, Any]]:
+    """The rows of a plain `-m lmms_eval` call: its scores, and the records of the same fingerprint.
+
+    Raises:
+        ResultsError: there are no such records, or the file is not what it should be.
+    """
     try:
-        return _single_rows(run, scores[-1])
+        return _single_rows(run, path)
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         if isinstance(error, ResultsError):
             raise
-        raise ResultsError(f"{scores[-1]}: {error} is missing or not as expected; run again") from error
+        raise ResultsError(f"{path}: {error} is missing or not as expected; run again") from error
 
 
 def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
@@ -129,7 +135,7 @@ def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
     rows = []
     for task, group in records_of(folder).groupby("task"):
         if task not in content["results"]:
-            raise ResultsError(f"{path}: no score of {task}, though it has records")
+            continue  # of another call with the same configuration
         metric, score, stderr = _metric(content["results"][task])
         row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
         row |= _judging(metric, content.get("judge", {}).get(task), len(group))

@@ -13,7 +13,7 @@ import pandas as pd
 
 from .errors import ResultsError
 from .names import configuration_name
-from .results import read_result, read_single_run
+from .results import read_result, read_single_run, score_files
 from .unscored import FILE, in_words, of_records, of_sweep
 
 __all__ = ["Results", "ResultsError", "load"]
@@ -101,25 +101,21 @@ def _run_folders(folders: Iterable[Path]) -> Iterator[Path]:
             below[:] = sorted(name for name in below if not _NOT_RUNS.fullmatch(name))
             here = Path(path)
             is_sweep = any(name.startswith("result.") and name.endswith(".json") for name in files)
-            if is_sweep or FILE in files or next(here.glob("*/*_results.json"), None):
+            if is_sweep or FILE in files:
                 below.clear()
+            if is_sweep or FILE in files or score_files(here):
                 yield here
 
 
 def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: bool) -> list[dict[str, Any]]:
     """A run's rows; what is refused raises, or is noted if that is allowed."""
-    files, rows = sorted(run.glob("result.*.json")), []
-    for path in files:
-        try:
-            rows.append(read_result(path))
-        except ResultsError as error:
-            _refuse(str(error), results, allow_failures)
-    rows = rows if files or (run / FILE).is_file() else read_single_run(run)
-    newest = max(rows, key=lambda row: row["date"], default=None)
+    rows = _read(run, results, allow_failures)
+    newest = {_cell(row)[:3]: row for row in sorted(rows, key=lambda row: row["date"])}
     kept = []
     for row in rows:
-        if newest is not None and row["fingerprint"] != newest["fingerprint"]:
-            reason = f"fingerprint {row['fingerprint']} is not that of {newest['path']}, {newest['fingerprint']}"
+        last = newest[_cell(row)[:3]]
+        if row["fingerprint"] != last["fingerprint"]:
+            reason = f"fingerprint {row['fingerprint']} is not that of {last['path']}, {last['fingerprint']}"
             _refuse(f"{row['path']}: {reason}; run again", results, allow_failures)
             results.absent[_cell(row)] = "other fingerprint"
             continue
@@ -133,6 +129,19 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
             continue
         kept.append(row)
     return kept
+
+
+def _read(run: Path, results: Results, allow_failures: bool) -> list[dict[str, Any]]:
+    """A sweep's files of one configuration, or the newest scores of every configuration that was run by hand."""
+    files, rows = sorted(run.glob("result.*.json")), {}
+    by_hand = [] if files or (run / FILE).is_file() else score_files(run)
+    for path in [*files, *by_hand]:
+        try:
+            for row in read_single_run(run, path) if by_hand else [read_result(path)]:
+                rows[_cell(row) if by_hand else path] = row
+        except ResultsError as error:
+            _refuse(str(error), results, allow_failures)
+    return list(rows.values())
 
 
 def _refuse(line: str, results: Results, allowed: bool) -> None:
@@ -171,7 +180,9 @@ def _note_unscored(folders: list[Path], runs: list[Path], results: Results, allo
     """What was tried and has no score; failed samples are refused unless that is allowed."""
     scores = results.scores
     cells = set(scores[["model", "name", "retention", "task"]].itertuples(index=False, name=None))
-    places = {base / "records" for base in folders} | {Path(path).parent / "records" for path in scores["run"]}
+    places = {place for base in folders for place in (base, base / "records")} | {
+        Path(path).parent / "records" for path in scores["run"]
+    }
     found = {one.cell: one for run in runs for one in of_sweep(run)}
     for one in of_records(places, scores.groupby("fingerprint")["task"].agg(set).to_dict()):
         if one.cell not in cells:

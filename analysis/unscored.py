@@ -45,7 +45,7 @@ class Unscored:
         _, name, retention, task = self.cell
         what = f"{name} {100 * retention:.3g} %: "
         if not self.failed:
-            return f"{what}{task} did not end, {self.done} samples are done ({self.where})"
+            return f"{what}{task} has answers of {self.done} samples and no score in here ({self.where})"
         count = f"{self.failed} of {self.failed + self.done} samples of {task} failed"
         return f"{what}{count}: {self.error} ({self.where})"
 
