@@ -91,6 +91,7 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
     kv = content["config"] or {"method": "stock", "variant": "paper", "decode": "append", "retention": 1.0}
     return {
         "fingerprint": content["fingerprint"],
+        "full_fingerprint": str(content.get("full_fingerprint") or ""),
         "model": kv.get("model_type") or Path(content["model"]).name,
         "checkpoint": f"{content['model']}@{content['revision']}",
         **{name: kv[name] for name in ("method", "variant", "decode", "retention")},

@@ -68,7 +68,8 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
         retention, task, metric, score, stderr, scale (100 for a score that is a share), samples, failed, judged,
         unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries kept), kv_bytes and
         kv_bytes_full (means per sample), difference, low and high (paired difference to the full cache, 95 %), full and
-        share (the full cache's score, and this one's part of it; NaN if it ran with other settings: ``mismatch``).
+        share (the full cache's score, and this one's part of it; NaN if it ran with other settings or code:
+        ``mismatch``), no_share (why there is no share).
 
     Raises:
         ResultsError: nothing to read, or a file that is refused: of an unknown version, of another fingerprint than
@@ -161,19 +162,33 @@ def _compared(table: pd.DataFrame) -> pd.DataFrame:
     highest = table.groupby(["model", "task"])["score"].transform("max")
     is_share = highest.le(_MOST) & ~table["metric"].str.startswith(_IN_PERCENT)
     table["scale"] = is_share.map({True: 100, False: 1})
-    full = table[table["method"] == "full"].drop_duplicates(["model", "task"], keep="last")
-    beside = table[["model", "task"]].merge(full, how="left", on=["model", "task"])
-    known = beside["score"].notna().to_numpy()
-    differs = pd.DataFrame(
-        {name: (table[name].to_numpy() != beside[name].to_numpy()) & known for name in _SAME},
-        index=table.index,
-    )
-    table["mismatch"] = [", ".join(name for name in _SAME if row[name]) for _, row in differs.iterrows()]
-    table["full"] = beside["score"].to_numpy()
+    rows, full = table.to_dict("records"), {}
+    for row in rows:
+        if row["method"] == "full":
+            full.setdefault((row["model"], row["task"]), []).append(row)
+    beside = [_full_of(row, full.get((row["model"], row["task"]), [])) for row in rows]
+    table["mismatch"] = [_mismatch(row, full) if full else "" for row, full in zip(rows, beside)]
+    table["full"] = [full["score"] if full else float("nan") for full in beside]
     comparable = (table["mismatch"] == "") & (table["full"] > 0)
     table["share"] = (table["score"] / table["full"]).where(comparable)
+    table["no_share"] = [
+        "" if is_one else "no full cache" if full is None else f"full cache: {'other ' + why if why else 0}"
+        for is_one, full, why in zip(comparable, beside, table["mismatch"])
+    ]
     order = ["model", "method", "name", "retention", "task"]
     return table.sort_values(order, ascending=[True, True, True, False, True], ignore_index=True)
+
+
+def _full_of(row: dict[str, Any], full: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The full cache's row that a score is divided by: the last that ran as it did, or the last."""
+    return next((one for one in reversed(full) if not _mismatch(row, one)), full[-1] if full else None)
+
+
+def _mismatch(row: dict[str, Any], full: dict[str, Any]) -> str:
+    """Settings in which the full cache ran differently; files of before `full_fingerprint` do not tell all."""
+    named = [name for name in _SAME if row[name] != full[name]]
+    same_code = row["full_fingerprint"] == (full["full_fingerprint"] and full["fingerprint"])
+    return ", ".join(named) or ("" if same_code else "code or arguments")
 
 
 def _note_unscored(folders: list[Path], runs: list[Path], results: Results, allow_failures: bool) -> None:

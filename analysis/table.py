@@ -18,7 +18,10 @@ from .tables import as_text
 
 
 def score_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per configuration: nominal and achieved retention, KV per sample, then score (share of full) per task."""
+    """One row per configuration: nominal and achieved retention, KV per sample, then score (share of full) per task.
+
+    A score that has no share says why; of several of a configuration the newest counts.
+    """
     rows = []
     several = runs["model"].nunique() > 1
     runs = runs.assign(evicted=runs["method"] != "full").sort_values(["model", "evicted"], kind="stable")
@@ -30,9 +33,9 @@ def score_table(runs: pd.DataFrame) -> pd.DataFrame:
             "kept": number(100 * group["achieved"].mean(), ".2f", " %"),
             "KV / sample": number(group["kv_bytes"].mean() / 2**10, ".0f", " KiB"),
         }
-        for cell in group.to_dict("records"):
-            share = "" if pd.isna(cell["share"]) else f" ({100 * cell['share']:.0f} %)"
-            row[task_name(cell["task"])] = f"{cell['scale'] * cell['score']:.1f}{share}"
+        for cell in group.sort_values("date", kind="stable").to_dict("records"):
+            share = cell["no_share"] or f"{100 * cell['share']:.0f} %"
+            row[task_name(cell["task"])] = f"{cell['scale'] * cell['score']:.1f} ({share})"
         rows.append(row)
     return pd.DataFrame(rows).fillna("not run")
 

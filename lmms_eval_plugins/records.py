@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lmms_eval_plugins.settings import RunSettings
+from kv_caches import KVConfig
+from lmms_eval_plugins.settings import RunSettings, for_config
 
 DEFAULT_DIR = Path("results") / "runs"
 _PACKAGES = ("torch", "transformers", "lmms_eval", "accelerate")
@@ -40,9 +41,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
-    """Everything a run was asked to do, for `config.json`."""
+    """Everything a run was asked to do, for `config.json`.
+
+    `full_fingerprint` is the full cache's with the same code, checkpoint and settings: what scores may be divided by.
+    """
     return {
         "fingerprint": run.fingerprint,
+        "full_fingerprint": for_config(run, KVConfig(max_new_tokens=run.max_new_tokens)).fingerprint,
         "config": asdict(run.kv) if run.kv else None,
         "model": run.pretrained,
         "revision": run.revision,

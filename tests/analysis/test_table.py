@@ -155,10 +155,51 @@ def test_all_configurations_that_were_run_by_hand_into_one_folder_are_shown(tmp_
     assert main([str(tmp_path / "run")]) == 0
     table = score_table(load(tmp_path / "run").scores).set_index("method")
     assert table["scene"].to_dict() == {"full": "80.0 (100 %)", "tgv_kv": "40.0 (50 %)"}
-    assert table["chart"].to_dict() == {"full": "not run", "tgv_kv": "30.0"}
+    assert table["chart"].to_dict() == {"full": "not run", "tgv_kv": "30.0 (no full cache)"}
     write_by_hand(tmp_path, "v1-2", 0.5, **tgv)
     with pytest.raises(ResultsError, match=r"3_results\.json: fingerprint v1-1 is not that of .*4_results\.json, v1-2"):
         load(tmp_path / "run")
+
+
+def rewrite(path, **more):
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"full_fingerprint": "v1-0"}, "40.0 (50 %)"),
+        ({"full_fingerprint": "v1-1"}, "40.0 (full cache: other code or arguments)"),
+        ({}, "40.0 (full cache: other code or arguments)"),
+        ({"full_fingerprint": "v1-1", "wrapper": "simple"}, "40.0 (full cache: other wrapper)"),
+    ],
+)
+def test_a_score_is_divided_by_the_full_cache_of_the_same_code_only(more, shown, tmp_path):
+    write(tmp_path, "full", 0.8)
+    write(tmp_path, "tgv", 0.4, method="tgv_kv", retention=0.1)
+    rewrite(tmp_path / "full" / "result.mini_scene.json", fingerprint="v1-0", full_fingerprint="v1-0")
+    rewrite(tmp_path / "tgv" / "result.mini_scene.json", fingerprint="v1-2", **more)
+    table = score_table(load(tmp_path).scores).set_index("method")
+    assert table["scene"].to_dict() == {"full": "80.0 (100 %)", "tgv_kv": shown}
+
+
+def test_of_several_full_caches_the_one_that_ran_alike_counts(tmp_path):
+    for number, score in enumerate((0.8, 0.5)):
+        write(tmp_path, f"full{number}", score)
+        own = {"fingerprint": f"v1-{number}", "full_fingerprint": f"v1-{number}", "lmms_eval_date": str(number)}
+        rewrite(tmp_path / f"full{number}" / "result.mini_scene.json", **own)
+    write(tmp_path, "tgv", 0.4, method="tgv_kv", retention=0.1)
+    rewrite(tmp_path / "tgv" / "result.mini_scene.json", fingerprint="v1-2", full_fingerprint="v1-0")
+    table = score_table(load(tmp_path).scores).set_index("method")
+    assert table["scene"].to_dict() == {"full": "50.0 (100 %)", "tgv_kv": "40.0 (50 %)"}
+
+
+def test_a_score_without_a_share_says_why(tmp_path):
+    write(tmp_path, "tgv", 0.4, method="tgv_kv", retention=0.1)
+    assert score_table(load(tmp_path).scores)["scene"].tolist() == ["40.0 (no full cache)"]
+    write(tmp_path, "full", 0.0)
+    shown = score_table(load(tmp_path).scores)["scene"].tolist()
+    assert shown == ["0.0 (full cache: 0)", "40.0 (full cache: 0)"]
 
 
 def test_a_sweep_beside_runs_by_hand_is_shown_too(tmp_path):
