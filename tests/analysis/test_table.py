@@ -161,6 +161,15 @@ def test_all_configurations_that_were_run_by_hand_into_one_folder_are_shown(tmp_
         load(tmp_path / "run")
 
 
+def test_a_run_by_hand_counts_its_own_samples_not_those_of_its_store(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.4, method="tgv_kv", retention=0.1)
+    rewrite(tmp_path / "run" / "model" / "1_results.json", **{"n-samples": {"mini_scene": {"effective": 8}}})
+    scores = load(tmp_path / "run").scores
+    assert scores["samples"].tolist() == [1, 8]
+    assert scores["no_share"].tolist() == ["", "full cache: other samples"]
+
+
 def rewrite(path, **more):
     path.write_text(json.dumps(json.loads(path.read_text()) | more))
 
