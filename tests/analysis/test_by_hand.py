@@ -1,0 +1,61 @@
+"""Runs of `python -m lmms_eval` without a sweep, several in one folder."""
+
+import json
+
+import pytest
+
+from analysis.runs import ResultsError, load
+from analysis.table import main, score_table
+
+from .test_table import TEMPLATE, rewrite, write
+
+
+def write_by_hand(folder, fingerprint, score, tasks=("mini_scene",), **config):
+    """As `python -m lmms_eval` does: scores in the folder of the model, records elsewhere."""
+    known, store = json.loads(TEMPLATE.read_text()), folder / "records" / fingerprint
+    store.mkdir(parents=True, exist_ok=True)
+    full = {"method": "full", "variant": "paper", "decode": "append", "retention": 1.0}
+    config = known["config"] | full | config
+    (store / "config.json").write_text(json.dumps(known | {"fingerprint": fingerprint, "config": config}))
+    record = {"schema": 2, "fingerprint": fingerprint, "doc_id": 0, "repeat": 0, "status": "ok", "time": 1}
+    record |= {"answer": "a", "answer_tokens": 1, "seconds": 0.1}
+    share = config["retention"]
+    record["eviction"] = {"retention_achieved": share, "kv_bytes_kept": 2048 * share, "kv_bytes_full": 2048}
+    with (store / "records.rank0.jsonl").open("a") as file:
+        file.writelines(json.dumps(record | {"task": task}) + "\n" for task in tasks)
+    scores = folder / "run" / "model"
+    scores.mkdir(parents=True, exist_ok=True)
+    date = f"{len(list(scores.iterdir()))}"
+    content = {"config": {"model_args": f"pretrained=model,kv_fingerprint={fingerprint}"}, "date": date}
+    content["results"] = {task: {"exact_match,none": score} for task in tasks}
+    (scores / f"{date}_results.json").write_text(json.dumps(content))
+
+
+def test_all_configurations_that_were_run_by_hand_into_one_folder_are_shown(tmp_path):
+    tgv = {"method": "tgv_kv", "retention": 0.1}
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.2, **tgv)
+    write_by_hand(tmp_path, "v1-1", 0.4, **tgv)
+    write_by_hand(tmp_path, "v1-1", 0.3, ("mini_chart",), **tgv)
+    assert main([str(tmp_path / "run")]) == 0
+    table = score_table(load(tmp_path / "run").scores).set_index("method")
+    assert table["scene"].to_dict() == {"full": "80.0 (100 %)", "tgv_kv": "40.0 (50 %)"}
+    assert table["chart"].to_dict() == {"full": "not run", "tgv_kv": "30.0 (no full cache)"}
+    write_by_hand(tmp_path, "v1-2", 0.5, **tgv)
+    with pytest.raises(ResultsError, match=r"3_results\.json: fingerprint v1-1 is not that of .*4_results\.json, v1-2"):
+        load(tmp_path / "run")
+
+
+def test_a_run_by_hand_counts_its_own_samples_not_those_of_its_store(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.4, method="tgv_kv", retention=0.1)
+    rewrite(tmp_path / "run" / "model" / "1_results.json", **{"n-samples": {"mini_scene": {"effective": 8}}})
+    scores = load(tmp_path / "run").scores
+    assert scores["samples"].tolist() == [1, 8]
+    assert scores["no_share"].tolist() == ["", "full cache: other samples"]
+
+
+def test_a_sweep_beside_runs_by_hand_is_shown_too(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write(tmp_path / "run", "tgv", 0.4, method="tgv_kv", retention=0.1)
+    assert set(load(tmp_path / "run").scores["method"]) == {"full", "tgv_kv"}
