@@ -81,7 +81,11 @@ def of_sweep(run: Path) -> list[Unscored]:
 
 
 def of_records(places: Iterable[Path], scored: dict[str, set[str]]) -> Iterator[Unscored]:
-    """What folders of records hold besides the tasks that their fingerprints have scores of."""
+    """What folders of records hold besides the tasks that their fingerprints have scores of.
+
+    Raises:
+        ResultsError: a folder does not say what ran.
+    """
     tasks: Set[str] = set().union(*scored.values())
     for folder in sorted(path for place in set(places) for path in place.glob("v*-*") if path.is_dir()):
         if tasks and tasks <= scored.get(folder.name, set()):
@@ -91,7 +95,15 @@ def of_records(places: Iterable[Path], scored: dict[str, set[str]]) -> Iterator[
             if task not in scored.get(folder.name, set()):
                 failed = counts.get("failed", 0)
                 error = first_error(folder, task) if failed else ""
-                yield Unscored(_cell(found, task), counts.get("ok", 0), failed, error, folder)
+                cell = _cell_of_records(folder, found, task)
+                yield Unscored(cell, counts.get("ok", 0), failed, error, folder)
+
+
+def _cell_of_records(folder: Path, content: dict[str, Any], task: str) -> Cell:
+    try:
+        return _cell(content, task)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ResultsError(f"{folder / 'config.json'}: {error} is missing or not as expected; run again") from error
 
 
 def _cell(content: dict[str, Any], task: str) -> Cell:

@@ -63,3 +63,12 @@ def test_a_damaged_file_of_failures_is_refused_by_name(text, tmp_path, capsys):
     path.write_text(text)
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {path}: ")
+
+
+def test_records_that_do_not_say_what_ran_are_refused_by_name(tmp_path, capsys):
+    write(tmp_path, "full", 0.8)
+    source = next((TEMPLATE.parents[1] / "records").glob("*/config.json")).parent
+    path = shutil.copytree(source, tmp_path / "records" / source.name) / "config.json"
+    path.write_text('{"config": {"method": "tgv_kv"}}')
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {path}: 'variant' is missing or not as expected; run again\n"
