@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kv_caches import KVConfig, attach, graphs
+from kv_caches import KVConfig, attach
 from tests.cases import assert_close
 from tests.models import build
 from tests.oracle import masked_full_cache_logits
 from tests.prompts import inputs
+from tests.recording import replay_by_running
 
 STEPS = 257  # the first token comes from the prefill
 PROMPT = ("two_images", "short_image")
@@ -19,13 +20,7 @@ every_way = pytest.mark.parametrize("graph", [False, True], ids=["steps", "recor
 
 @pytest.fixture(autouse=True)
 def recorded_without_a_card(monkeypatch):
-    def record(step):
-        output = step()
-        return output, lambda: output.last_hidden_state.copy_(step().last_hidden_state)
-
-    monkeypatch.setattr(graphs, "check", lambda *_: None)
-    monkeypatch.setattr(graphs, "record", record)
-    monkeypatch.setattr(graphs, "ROOM", 100)
+    replay_by_running(monkeypatch, room=100)
 
 
 @every_way

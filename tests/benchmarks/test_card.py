@@ -3,16 +3,11 @@
 import pytest
 
 from benchmarks import card, check
-from kv_caches import graphs
+from tests.recording import replay_by_running
 
 
 def test_a_cards_promises_are_ratios_next_to_bounds(monkeypatch):
-    def record(step):
-        output = step()
-        return output, lambda: output.last_hidden_state.copy_(step().last_hidden_state)
-
-    monkeypatch.setattr(graphs, "check", lambda *_: None)
-    monkeypatch.setattr(graphs, "record", record)
+    replay_by_running(monkeypatch)
     bounds = card.card_decode("cpu", "smoke", 256, 2, new=8) + card.card_long_prompt("cpu", "smoke", 512)
     assert [bound.bound for bound in bounds] == [3, 0.6, 1, 0]
     assert all(bound.value > 0 for bound in bounds)
