@@ -139,9 +139,8 @@ def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
             continue  # of another call with the same configuration
         metric, score, stderr = _metric(content["results"][task])
         row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
-        row["samples"] = (
-            content.get("n-samples", {}).get(task, {}).get("effective", len(group))
-        )  # the store may hold more
+        # The store may hold more than this run asked for.
+        row["samples"] = content.get("n-samples", {}).get(task, {}).get("effective", len(group))
         row |= _judging(metric, content.get("judge", {}).get(task), row["samples"])
         rows.append(_typed(row) | dict.fromkeys(("difference", "low", "high"), NAN))
     return rows

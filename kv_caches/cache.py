@@ -227,6 +227,12 @@ def merged_rows(states: Tensor, rows: Sequence[int], merges: list[list[Merging] 
         yield states[row] if merge is None else merged(states[row], merge)
 
 
+def write_tokens(keys: Tensor, values: Tensor, slots: Tensor, key_states: Tensor, value_states: Tensor) -> None:
+    """Write one token (B, G, 1, d) of every row and KV head into slots (B * G,) of storage (T, d)."""
+    for flat, states in ((keys, key_states), (values, value_states)):
+        flat.index_copy_(0, slots, states.reshape(-1, states.shape[-1]))
+
+
 def frozen(states: Tensor) -> bool:
     """Whether it was made in inference mode and cannot be written here."""
     return states.is_inference() and not torch.is_inference_mode_enabled()

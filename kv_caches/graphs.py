@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
 from . import decode_kernel
-from .cache import EvictingLayer, frozen
+from .cache import EvictingLayer, frozen, write_tokens
 from .errors import UnsupportedError
 
 ROOM = 512  # tokens that fit behind a recorded layer before it is stored, and the step recorded, anew
@@ -37,8 +37,7 @@ class FixedLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write one token (B, G, 1, d) behind what every row and head holds."""
         slots = self._starts + self._lengths + self._count
-        for flat, states in ((self.keys, key_states), (self.values, value_states)):
-            flat.index_copy_(0, slots, states.reshape(-1, states.shape[-1]))
+        write_tokens(self.keys, self.values, slots, key_states, value_states)
         return key_states, value_states
 
     def attend(self, call: Callable, module: Any, query: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor, None]:

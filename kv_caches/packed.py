@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import decode_kernel
-from .cache import EvictingLayer, frozen, merged_rows
+from .cache import EvictingLayer, frozen, merged_rows, write_tokens
 from .merging import Merging
 
 
@@ -66,7 +66,6 @@ class PackedLayer(EvictingLayer):
                     flat = part.new_empty(sum(sizes), part.shape[-1])
                 view = flat[end - size : end].view(heads, length + room, -1)
                 view[:, :length] = part
-                view[:, length:] = 0  # never read as a value, but a kernel may multiply it by 0
                 found.append(view)
             storage.append(flat)
             views.append(found)
@@ -83,8 +82,7 @@ class PackedLayer(EvictingLayer):
         if not self.room_left() or frozen(self.keys):
             self._restore(range(self.offsets.shape[0]), self.chunk + 1)
         _, _, starts, held, _ = self.segments()
-        for flat, states in ((self.keys, key_states), (self.values, value_states)):
-            flat.index_copy_(0, starts + held, states.reshape(-1, states.shape[-1]))
+        write_tokens(self.keys, self.values, starts + held, key_states, value_states)
         self.seen += 1
         return key_states, value_states
 
