@@ -15,9 +15,9 @@ from pathlib import Path
 
 from kv_caches import ConfigError
 from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
-from lmms_eval_plugins.judge import rescore, scoring
+from lmms_eval_plugins.judge import rescore, runs, scoring
 from lmms_eval_plugins.judge.asking import ask_missing
-from lmms_eval_plugins.judge.rescore import Judged
+from lmms_eval_plugins.judge.runs import Found
 from lmms_eval_plugins.judge.settings import JudgeSettings
 
 
@@ -26,22 +26,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     with stop_on_config_error():
         judge = JudgeSettings.from_env()
-        found = rescore.find(options.folder)
+        found = runs.find(options.folder)
         _check(options.folder, bool(found), judge)
     if (options.folder / "records").is_dir():
         os.environ.setdefault("KV_RECORDS_DIR", str(options.folder / "records"))
     status = 0
     try:
         if judge.kind == "api":
-            ask_missing((entry for judged in found for entry in judged.entries), judge, options.yes)
+            ask_missing((entry for one in found for entry in one.entries), judge, options.yes)
     except RunStopped:
         status = 1
     except KeyboardInterrupt:
         print("error: interrupted; run the same command again to go on", file=sys.stderr)
         status = 130
-    for judged in found:
-        judged.judge(judge)
-    rescore.write(found)
+    rescore.judge(found, judge)
     return status or _report(found)
 
 
@@ -71,7 +69,7 @@ def _check(folder: Path, found: bool, judge: JudgeSettings) -> None:
         )
 
 
-def _report(found: list[Judged]) -> int:
+def _report(found: list[Found]) -> int:
     """One line per task and run."""
     unjudged = total = 0
     for one in found:

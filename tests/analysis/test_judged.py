@@ -8,8 +8,9 @@ from analysis.errors import ResultsError
 from analysis.runs import load
 from analysis.table import main
 from lmms_eval_plugins.judge import __main__ as command
-from lmms_eval_plugins.judge import rescore
+from lmms_eval_plugins.judge import rescore, runs
 from lmms_eval_plugins.judge.scoring import METRIC
+from lmms_eval_plugins.judge.settings import JudgeSettings
 
 TASK = "videott_no_leading_oe"
 RUN = {
@@ -47,8 +48,7 @@ def folder(tmp_path, monkeypatch):
         content = RUN | {"fingerprint": method, "config": config, "metrics": metrics, "counts": counts}
         content["retention"] = {"mean": retention}
         (run / f"result.{TASK}.json").write_text(json.dumps(content))
-    for judged in rescore.find(tmp_path):
-        judged.write(None)
+    rescore.judge(runs.find(tmp_path), JudgeSettings("none"))
     return tmp_path
 
 

@@ -9,6 +9,7 @@ from lmms_eval_plugins.judge import __main__ as command
 from lmms_eval_plugins.judge.scoring import METRIC
 
 ENTRY = {"question": "What is it?", "answer": "a cat", "prediction": "cat", "judge": "none"}
+JUDGED = {"judged": 1, "unjudged": 0}
 SCORES = {"results": {"t": {"alias": "t", f"{METRIC},none": None}}}
 
 
@@ -20,7 +21,8 @@ def run(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "2026_results.json").write_text(json.dumps(SCORES))
     (folder / "2026_samples_t.jsonl").write_text(json.dumps({"doc_id": 0, METRIC: ENTRY}) + "\n")
-    (folder.parent / "result.t.json").write_text(json.dumps({"config": None, "metrics": {}, "counts": {}}))
+    result = {"config": None, "metrics": {}, "counts": {"samples": 1, "failed": 0}, "lmms_eval_date": "2026"}
+    (folder.parent / "result.t.json").write_text(json.dumps(result))
     return folder
 
 
@@ -33,7 +35,7 @@ def line_of(run, capsys):
 
 def test_a_run_without_eviction_is_judged_too(run):
     assert command.main([str(run.parents[1])]) == 0
-    assert json.loads((run.parent / "result.t.json").read_text())["counts"] == {"judged": 1, "unjudged": 0}
+    assert json.loads((run.parent / "result.t.json").read_text())["counts"] == {"samples": 1, "failed": 0} | JUDGED
     assert json.loads((run / "2026_results.json").read_text())["results"]["t"][f"{METRIC},none"] == 100.0
 
 
@@ -41,6 +43,7 @@ def test_a_run_without_eviction_is_judged_too(run):
     "line",
     [
         '{"doc_id": 1, "v',
+        '{"doc_id": 1}',
         "null",
         "[1]",
         json.dumps({METRIC: ENTRY}),
