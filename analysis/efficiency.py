@@ -11,7 +11,7 @@ from .errors import ResultsError
 from .names import model_name
 from .numbers import number
 from .paper import in_words, paper_numbers
-from .records import records_folder, records_of
+from .records import records_of
 from .runs import Results
 
 _MIB = 2**20
@@ -20,10 +20,9 @@ _MIB = 2**20
 def seconds_per_answer(scores: pd.DataFrame) -> pd.Series:
     """Mean seconds of the answers that were timed on their own; NaN for a sweep, whose times are shared."""
     found = {}
-    for run, fingerprint in set(zip(scores["run"], scores["fingerprint"])):
-        folder = records_folder(Path(run), fingerprint)
+    for folder, fingerprint in set(zip(scores["records"], scores["fingerprint"])):
         try:
-            records = None if folder is None else records_of(folder)
+            records = records_of(Path(folder)) if folder else None
         except ResultsError:
             records = None
         if records is None:

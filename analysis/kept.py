@@ -16,7 +16,7 @@ from PIL import Image
 
 from .errors import ResultsError
 from .names import configuration_name
-from .records import records_folder, records_of
+from .records import records_of
 from .runs import Results
 
 SCHEMAS = (1,)
@@ -117,8 +117,8 @@ def samples(results: Results, tasks: Iterable[str] = (), docs: Iterable[str] = (
     tasks, docs = set(tasks), set(docs)
     runs = results.scores.drop_duplicates(["run", "fingerprint"])
     for run in runs.to_dict("records"):
-        folder = records_folder(Path(run["run"]), run["fingerprint"])
-        if folder is None or not (folder.parent / "prompts").is_dir():
+        folder = Path(run["records"])
+        if not run["records"] or not (folder.parent / "prompts").is_dir():
             continue
         for record in records_of(folder).to_dict("records"):
             proof = record["eviction"]

@@ -37,10 +37,11 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def records_folder(run: Path, fingerprint: str) -> Path | None:
-    """Where a run's records are: beside it, as the scripts lay them out, or in it."""
+def records_folder(run: Path, fingerprint: str, said: Path | None = None) -> Path | None:
+    """Where a run's records are: where its results say, beside it, as the scripts lay them out, or in it."""
     bases = (run, run / "records", run.parent / "records", run.parent)
-    return next((base / fingerprint for base in bases if (base / fingerprint).is_dir()), None)
+    places = [*([said] if said else []), *(base / fingerprint for base in bases)]
+    return next((place for place in places if place.is_dir()), None)
 
 
 def records_of(folder: Path) -> pd.DataFrame:

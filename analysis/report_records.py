@@ -11,7 +11,7 @@ from .errors import ResultsError
 from .kept import Prompt
 from .names import model_name, task_name
 from .numbers import number
-from .records import records_folder, records_of
+from .records import records_of
 from .report_table import cell, frame_table
 from .runs import Results
 
@@ -39,9 +39,8 @@ def answers(results: Results) -> list[dict[str, Any]]:
 
 
 def _records(run: dict[str, Any]) -> pd.DataFrame | None:
-    folder = records_folder(Path(run["run"]), run["fingerprint"])
     try:
-        return None if folder is None else records_of(folder)
+        return records_of(Path(run["records"])) if run["records"] else None
     except ResultsError:
         return None
 
@@ -71,14 +70,14 @@ def _by_task(model: str, tables: dict[str, tuple[pd.DataFrame, dict[str, Any]]])
 def _questions(found: tuple[pd.DataFrame, dict[str, Any]]) -> dict[tuple[str, Any], str]:
     """The prompts' text, where runs kept it."""
     records, run = found
-    folder = records_folder(Path(run["run"]), run["fingerprint"])
+    prompts = Path(run["records"]).parent / "prompts"
     texts: dict[tuple[str, Any], str] = {}
     for record in records.to_dict("records"):
         proof = record["eviction"]
-        if folder is None or not isinstance(proof, dict) or "prompt" not in proof:
+        if not isinstance(proof, dict) or "prompt" not in proof:
             continue
         try:
-            tokens = Prompt.read(folder.parent / "prompts" / f"{proof['prompt']}.json").tokens
+            tokens = Prompt.read(prompts / f"{proof['prompt']}.json").tokens
         except ResultsError:
             continue
         text = "".join(" " if token is None else token for token in tokens)

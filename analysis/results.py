@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,11 @@ def _row(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     means, counts = content["means"], content["counts"]
     difference = content["difference_to_full"]
     difference = difference.get(metric, {}) if isinstance(difference, dict) else {}
+    said = path.parent / content["records"] if content.get("records") else None
     return _settings(content) | {
         "run": str(path.parent),
         "path": str(path),
+        "records": str(records_folder(path.parent, content["fingerprint"], said) or ""),
         "task": content["task"],
         "metric": metric,
         "score": score,
@@ -107,8 +110,11 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def score_files(run: Path) -> list[Path]:
-    """What plain `-m lmms_eval` calls wrote, the newest last."""
-    return sorted(run.glob("*/*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
+    """What plain `-m lmms_eval` calls wrote, the newest last.
+
+    Their names begin with a date. Tasks write answers for their own servers beside them, as `submissions/*_results.json`.
+    """
+    return sorted(run.glob("*/[0-9]*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
 
 
 def read_single_run(run: Path, path: Path) -> list[dict[str, Any]]:
@@ -127,12 +133,10 @@ def read_single_run(run: Path, path: Path) -> list[dict[str, Any]]:
 
 def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
     content = json.loads(path.read_text(encoding="utf-8"))
-    found = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
-    folder = records_folder(run, found[1]) if found else None
-    if folder is None:
-        raise ResultsError(f"{path}: its per-sample records are neither in {run} nor in {run.parent / 'records'}")
+    folder = _records(run, path, content)
     settings = _settings(configuration(folder))
     base = settings | {"run": str(run), "path": str(path), "date": content.get("date") or path.name}
+    base["records"] = str(folder)
     rows = []
     for task, group in records_of(folder).groupby("task"):
         if task not in content["results"]:
@@ -144,6 +148,20 @@ def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
         row |= _judging(metric, content.get("judge", {}).get(task), row["samples"])
         rows.append(_typed(row) | dict.fromkeys(("difference", "low", "high"), NAN))
     return rows
+
+
+def _records(run: Path, path: Path, content: dict[str, Any]) -> Path:
+    """Its folder of records; files of before `kv` name the fingerprint only."""
+    named = re.search(r"kv_fingerprint=([\w-]+)", str(content["config"]["model_args"]))
+    ours = content.get("kv") or {"fingerprint": named[1] if named else None, "records": ""}
+    if ours["fingerprint"] is None:
+        raise ResultsError(f"{path} is of a model that this project does not serve, so nothing says what was evicted")
+    said = path.parent / ours["records"] if ours["records"] else None
+    folder = records_folder(run, ours["fingerprint"], said)
+    if folder is None:
+        places = f"{os.path.normpath(said)} nor in {run}" if said else f"in {run} nor in {run.parent / 'records'}"
+        raise ResultsError(f"{path}: its per-sample records are neither {places}; copy {ours['fingerprint']} there")
+    return folder
 
 
 def _judging(metric: str, judge: dict[str, Any] | None, samples: int) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
     """Read every run below the folders.
 
     Returns:
-        Scores with the columns run, path, fingerprint, model, method, variant, decode, name (the three in one),
+        Scores with the columns run, path, records (their folder, or ''), fingerprint, model, method, variant, decode, name (the three in one),
         retention, task, metric, score, stderr, scale (100 for a score that is a share), samples, failed, judged,
         unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries kept), kv_bytes and
         kv_bytes_full (means per sample), difference, low and high (paired difference to the full cache, 95 %), full and

@@ -177,7 +177,7 @@ class _Sweep:
             records.write_json(folder / "failed.json", results.failed_run(run, label(run.kv), self.processes))
 
     def _write(self, folder: Path, run: Any, results: Any, samples: Any) -> str:
-        from lmms_eval_plugins import records
+        from lmms_eval_plugins import outputs, records
         from lmms_eval_plugins import results as files
         from lmms_eval_plugins.journal import stop_if_not_written
         from lmms_eval_plugins.sweeps import label
@@ -188,6 +188,7 @@ class _Sweep:
         for task, mine in samples.items():
             content = files.task_result(run, label(run.kv), self.processes, results, task, mine)
             content = files.scored(content, mine, self.full.get(task))
+            content["records"] = outputs.relative(records.base_dir() / run.fingerprint, folder)
             with stop_if_not_written(folder):
                 records.write_json(folder / f"result.{task}.json", content)
             lines.append(f"{task} {_in_words(content)}")

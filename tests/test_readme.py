@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from analysis.table import main
 from kv_caches import listing
 
 ROOT = Path(__file__).parents[1]
@@ -66,10 +67,11 @@ def test_one_configuration_by_hand_runs(tmp_path):
     command = (
         command.split("\n", 1)[1].replace("results/runs/by-hand", f"{tmp_path}/out").replace("--limit 8", "--limit 1")
     )
-    result = run(command, KV_RECORDS_DIR=str(tmp_path / "records"))
+    result = run(command, KV_RECORDS_DIR=str(tmp_path / "some" / "where"))
     assert result.returncode == 0, result.stderr[-3000:]
     assert "tgv_kv (official) keeps 10 % of the prompt's entries" in result.stdout
-    assert list(tmp_path.glob("out/*/*_results.json"))
+    assert main([str(tmp_path / "out")]) == 0
+    assert "| tgv_kv (official) |     10 % |" in (tmp_path / "out" / "table.md").read_text()
 
 
 def test_quickstart_makes_the_table_and_the_plot(tmp_path):

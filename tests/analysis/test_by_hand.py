@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from analysis import efficiency
 from analysis.runs import ResultsError, load
 from analysis.table import main, score_table
 
@@ -18,7 +19,7 @@ def write_by_hand(folder, fingerprint, score, tasks=("mini_scene",), **config):
     config = known["config"] | full | config
     (store / "config.json").write_text(json.dumps(known | {"fingerprint": fingerprint, "config": config}))
     record = {"schema": 2, "fingerprint": fingerprint, "doc_id": 0, "repeat": 0, "status": "ok", "time": 1}
-    record |= {"answer": "a", "answer_tokens": 1, "seconds": 0.1}
+    record |= {"answer": "a", "answer_tokens": 1, "seconds": 0.1, "timing": "own"}
     share = config["retention"]
     record["eviction"] = {"retention_achieved": share, "kv_bytes_kept": 2048 * share, "kv_bytes_full": 2048}
     with (store / "records.rank0.jsonl").open("a") as file:
@@ -53,6 +54,34 @@ def test_a_run_by_hand_counts_its_own_samples_not_those_of_its_store(tmp_path):
     scores = load(tmp_path / "run").scores
     assert scores["samples"].tolist() == [1, 8]
     assert scores["no_share"].tolist() == ["", "full cache: other samples"]
+
+
+def test_records_are_found_where_the_results_say(tmp_path):
+    """As the quick start of the paper's repository leaves them: `--output_path ./logs/`, records in results/runs."""
+    write_by_hand(tmp_path / "clone" / "logs", "v1-0", 0.8)
+    (tmp_path / "clone" / "logs" / "run").rename(tmp_path / "clone" / "scores")
+    (tmp_path / "clone" / "logs" / "records").rename(tmp_path / "clone" / "runs")
+    scores = tmp_path / "clone" / "scores" / "model" / "0_results.json"
+    with pytest.raises(ResultsError, match=r"0_results\.json: its per-sample records are neither in .*copy v1-0 there"):
+        load(tmp_path / "clone" / "scores")
+    rewrite(scores, kv={"fingerprint": "v1-0", "records": "../../runs/v1-0"})
+    (tmp_path / "clone").rename(tmp_path / "moved")
+    found = load(tmp_path / "moved" / "scores")
+    assert found.scores["score"].tolist() == [0.8]
+    assert not efficiency.seconds_per_answer(found.scores).isna().any()
+    (tmp_path / "moved" / "runs").rename(tmp_path / "lost")
+    with pytest.raises(ResultsError, match=r"neither .*moved/runs/v1-0 nor in .*scores"):
+        load(tmp_path / "moved" / "scores")
+
+
+def test_answers_for_a_task_s_own_server_are_no_results(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.4, method="tgv_kv", retention=0.1)
+    (tmp_path / "run" / "submissions").mkdir()
+    for name in ("textcaps_captions_val2014_alg_results.json", "coco_captions_val2014_alg_results.json"):
+        (tmp_path / "run" / "submissions" / name).write_text('[{"image_id": 1, "caption": "a dog"}]')
+    assert main([str(tmp_path / "run")]) == 0
+    assert load(tmp_path / "run").scores["score"].tolist() == [0.8, 0.4]
 
 
 def test_a_sweep_beside_runs_by_hand_is_shown_too(tmp_path):

@@ -74,7 +74,8 @@ def test_a_sweep_in_two_processes_then_the_same_from_the_store(command, folder):
     assert result["counts"] == {"samples": 5, "failed": 0, "single_token_answers": 0}
     assert 0 < result["retention"]["min"] <= result["retention"]["max"] <= 0.1
     assert result["difference_to_full"]["exact_match"]["samples"] == 5
-    assert (folder / "records" / result["fingerprint"] / "config.json").is_file()
+    assert result["records"] == f"../../records/{result['fingerprint']}"
+    assert (folder / "two" / "tgv_kv-0.90" / result["records"] / "config.json").is_file()
     full = json.loads((folder / "two" / "full" / "result.mini_scene.json").read_text())
     assert result["full_fingerprint"] == full["full_fingerprint"] == full["fingerprint"] != result["fingerprint"]
     assert list((folder / "two" / "tgv_kv-0.90").rglob("*_results.json"))
