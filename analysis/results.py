@@ -112,7 +112,7 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
 def score_files(run: Path) -> list[Path]:
     """What plain `-m lmms_eval` calls wrote, the newest last.
 
-    Their names begin with a date. Tasks write answers for their own servers beside them, as `submissions/*_results.json`.
+    Their names begin with a date; the `submissions/*_results.json` that tasks write for their own servers do not.
     """
     return sorted(run.glob("*/[0-9]*_results.json"), key=lambda path: (path.stat().st_mtime, path.name))
 

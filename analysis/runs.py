@@ -64,12 +64,12 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
     """Read every run below the folders.
 
     Returns:
-        Scores with the columns run, path, records (their folder, or ''), fingerprint, model, method, variant, decode, name (the three in one),
-        retention, task, metric, score, stderr, scale (100 for a score that is a share), samples, failed, judged,
-        unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries kept), kv_bytes and
-        kv_bytes_full (means per sample), difference, low and high (paired difference to the full cache, 95 %), full and
-        share (the full cache's score, and this one's part of it; NaN if it ran with other settings or code:
-        ``mismatch``), no_share (why there is no share).
+        Scores with the columns run, path, records (their folder, or ''), fingerprint, model, method, variant, decode,
+        name (the three in one), retention, task, metric, score, stderr, scale (100 for a score that is a share),
+        samples, failed, judged, unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries
+        kept), kv_bytes and kv_bytes_full (means per sample), difference, low and high (paired difference to the full
+        cache, 95 %), full and share (the full cache's score, and this one's part of it; NaN if it ran with other
+        settings or code: ``mismatch``), no_share (why there is no share).
 
     Raises:
         ResultsError: nothing to read, or a file that is refused: of an unknown version, of another fingerprint than

@@ -30,8 +30,8 @@ def test_runs_that_began_in_the_same_second_have_files_of_their_own(tmp_path):
     for path in score_files(tmp_path / "logs"):
         content = json.loads(path.read_text())
         samples = path.with_name(path.name.replace("_results.json", "_samples_task.jsonl"))
-        lines = samples.read_text().splitlines()
-        found[content["date"]] = content["results"]["task"]["exact_match,none"], [json.loads(x)["doc_id"] for x in lines]
+        docs = [json.loads(line)["doc_id"] for line in samples.read_text().splitlines()]
+        found[content["date"]] = content["results"]["task"]["exact_match,none"], docs
     assert found == {SECOND: (0, [0]), f"{SECOND}-2": (1, [1]), f"{SECOND}-3": (2, [2])}
 
 
