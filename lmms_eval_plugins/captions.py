@@ -1,7 +1,7 @@
 """Caption metrics without Java processes for every metric of every configuration.
 
-lmms-eval's caption tasks tokenise references and answers anew for each of their seven metrics, and start METEOR for each
-of them, which only one uses. Here a process tokenises the same captions once, and all its scores come from one METEOR.
+lmms-eval's caption tasks tokenise references and answers anew for each of seven metrics, and start METEOR for each
+of them though one uses it. Here a process tokenises the same captions once, and all its scores come from one METEOR.
 Java is given what it was given before, so scores are the same to the digit.
 """
 
