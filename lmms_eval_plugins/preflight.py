@@ -21,6 +21,7 @@ from lmms_eval_plugins import checks, settings
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
+from lmms_eval_plugins.redaction import redact_output
 
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
@@ -34,6 +35,7 @@ def prepare_command_line() -> None:
     if not _is_lmms_eval(sys.argv[0]):
         return
     args = parse(sys.argv[1:])
+    redact_output()
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():

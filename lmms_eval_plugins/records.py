@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kv_caches import KVConfig
+from lmms_eval_plugins.redaction import redacted_values
 from lmms_eval_plugins.settings import RunSettings, for_config
 
 DEFAULT_DIR = Path("results") / "runs"
@@ -29,11 +30,11 @@ def base_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes under a temporary name, syncs and renames: a file that exists is complete."""
+    """Writes under a temporary name, syncs and renames: a file that exists is complete, and has no secrets."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, default=str)
+        json.dump(redacted_values(content), file, indent=2, ensure_ascii=False, default=str)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
