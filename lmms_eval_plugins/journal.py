@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.files import ODD_CHARACTERS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,7 +76,7 @@ class Journal:
         records = [record | self._own() for record in records]
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         with stop_if_not_written(self.path):
-            self._write(text.encode(errors="backslashreplace"))  # half a surrogate pair, as JSON writes it
+            self._write(text.encode(errors=ODD_CHARACTERS))
         for record in records:
             self._keep(record)
 

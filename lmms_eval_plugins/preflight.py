@@ -17,11 +17,10 @@ from loguru import logger
 
 from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
-from lmms_eval_plugins import checks, settings
+from lmms_eval_plugins import checks, files, settings
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
-from lmms_eval_plugins.redaction import redact_output
 
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
@@ -34,8 +33,8 @@ def prepare_command_line() -> None:
     """
     if not _is_lmms_eval(sys.argv[0]):
         return
+    files.print_everything()
     args = parse(sys.argv[1:])
-    redact_output()
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():

@@ -6,22 +6,22 @@
     summary.json           written at the end: samples, failed samples, processes
 """
 
-import importlib.metadata
 import json
 import os
-import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kv_caches import KVConfig
-from lmms_eval_plugins.redaction import redacted_values
+from lmms_eval_plugins.files import file_name, write_json
 from lmms_eval_plugins.settings import RunSettings, for_config
+from lmms_eval_plugins.versions import versions
 
+__all__ = ["base_dir", "configuration", "of_other_versions", "result_file", "versions", "write_json"]
 DEFAULT_DIR = Path("results") / "runs"
-_PACKAGES = ("torch", "transformers", "lmms_eval", "accelerate")
+_MAY_DIFFER = {"fingerprint", "full_fingerprint", "versions", "processes", "batch_size", "device"}
 
 
 def base_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -29,16 +29,34 @@ def base_dir(env: Mapping[str, str] = os.environ) -> Path:
     return Path(env.get("KV_RECORDS_DIR") or DEFAULT_DIR)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes under a temporary name, syncs and renames: a file that exists is complete, and has no secrets."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(redacted_values(content), file, indent=2, ensure_ascii=False, default=str)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def result_file(folder: Path, task: str) -> Path:
+    """Where a sweep keeps the result of a task."""
+    return folder / f"result.{file_name(task)}.json"
+
+
+def of_other_versions(content: dict[str, Any], directory: Path) -> str:
+    """A line on answers of the same configuration under other versions of libraries; '' if there are none.
+
+    Args:
+        content: `configuration` of the run. directory: its own folder of records.
+    """
+    for path in sorted(directory.parent.glob("*/config.json")):
+        found: Any = None
+        with suppress(OSError, ValueError, RecursionError):
+            found = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent == directory or not isinstance(found, dict) or not isinstance(found.get("versions"), dict):
+            continue
+        mine = json.loads(json.dumps(content, default=str))
+        if all(found.get(name) == value for name, value in mine.items() if name not in _MAY_DIFFER):
+            before = found["versions"]
+            changed = ", ".join(
+                f"{name} {before[name]} then, {now} now"
+                for name, now in mine["versions"].items()
+                if before.get(name, now) != now
+            )
+            if changed:
+                return f"answers of other versions ({changed}) stay in {path.parent} and are not mixed with these"
+    return ""
 
 
 def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
@@ -66,9 +84,3 @@ def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
         "model_args": run.options,
         "versions": versions(),
     }
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Versions of what can change an answer."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}

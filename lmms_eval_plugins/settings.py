@@ -12,7 +12,7 @@ from kv_caches import ConfigError, KVConfig
 from kv_caches.config import max_generated_tokens
 from kv_caches.errors import nearest
 from kv_caches.models import check_model_type
-from lmms_eval_plugins import checkpoint, models
+from lmms_eval_plugins import checkpoint, models, versions
 from lmms_eval_plugins.sweeps import load_sweep
 from lmms_eval_plugins.vision import VisionLimits, check_sampling
 
@@ -175,13 +175,14 @@ def _decode_batch(env: Mapping[str, str]) -> int | None:
 
 
 def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
-    """Same before and after a run, on every machine, wherever the checkpoint folder is."""
+    """Same before and after a run, on every machine with the same libraries, wherever the checkpoint folder is."""
     return (settings.kv or KVConfig(max_new_tokens=settings.max_new_tokens)).fingerprint(
         stock=settings.kv is None,
         model=checkpoint.identity(settings.pretrained, settings.hf_config),
         revision=settings.revision,
         wrapper=f"{settings.family.name}/{settings.wrapper}",
         wrapper_version=models.WRAPPER_VERSION,
+        versions=versions.deciding(),
         dtype=settings.dtype,
         image_max_tokens=settings.vision.image_max_tokens,
         aspect_ratio=settings.vision.aspect_ratio,

@@ -25,20 +25,14 @@ _CANNOT_RUN_YET = 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
-    from lmms_eval_plugins.redaction import redacted_output
-
-    with redacted_output():
-        return _main(argv)
-
-
-def _main(argv: Sequence[str] | None) -> int:
     options, rest = _parser().parse_known_args(argv)
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
     from kv_caches import ConfigError, UnsupportedError
-    from lmms_eval_plugins import checks, preflight
+    from lmms_eval_plugins import checks, files, preflight
     from lmms_eval_plugins.errors import stop_on_interrupt
 
+    files.print_everything()
     known, sweep, found = preflight.parse(rest), None, []
     try:
         sweep = _Sweep.planned(options, rest, known)
@@ -197,7 +191,7 @@ class _Sweep:
             content = files.scored(content, mine, self.full.get(task))
             content["records"] = outputs.relative(records.base_dir() / run.fingerprint, folder)
             with stop_if_not_written(folder):
-                records.write_json(folder / f"result.{task}.json", content)
+                records.write_json(records.result_file(folder, task), content)
             lines.append(f"{task} {_in_words(content)}")
         (folder / "failed.json").unlink(missing_ok=True)
         return "; ".join(lines)

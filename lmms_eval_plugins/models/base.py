@@ -14,7 +14,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
-from lmms_eval_plugins import captions, decoding, kept, limits, outputs, precedence, records, session
+from lmms_eval_plugins import decoding, kept, limits, outputs, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -48,7 +48,6 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         self.clock: dict[str, float] = {}
         self.record_kept = kept.wanted()
         self._records = records.base_dir()
-        captions.start_java_once()
         limits.count_per_task()
         precedence.our_tasks_first()
         outputs.belong_to(self.settings.fingerprint, self._records / self.settings.fingerprint)
@@ -73,8 +72,11 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         directory = self._records / run.fingerprint
         store = Store(directory, self.record_kept).open(self.rank)
         if self.rank == 0:
+            content = records.configuration(run, self.world_size)
             with stop_if_not_written(directory):
-                records.write_json(directory / "config.json", records.configuration(run, self.world_size))
+                records.write_json(directory / "config.json", content)
+            if not len(store) and (told := records.of_other_versions(content, directory)):
+                print(f"[kv] {told}", flush=True)
             if store.ignored:
                 print(f"[kv] {directory}: {store.ignored} records of an older version are ignored", flush=True)
         return Run(run, store)

@@ -3,8 +3,11 @@
 import shutil
 
 import pytest
+import torch
+import transformers
 
 from kv_caches import ConfigError
+from lmms_eval_plugins import versions
 from lmms_eval_plugins.families import LLAVA, QWEN3_VL
 from lmms_eval_plugins.settings import resolve, resolve_device
 
@@ -108,6 +111,18 @@ def test_the_fingerprint_names_what_can_change_an_answer_and_nothing_else(good, 
     (copy / "generation_config.json").write_text("{}")
     different.append(fingerprint({**good, "pretrained": str(copy)}))
     assert len({fingerprint(), *different}) == len(different) + 1
+
+
+def test_other_versions_of_what_computes_an_answer_are_another_fingerprint(good, monkeypatch):
+    def fingerprint(**changed):
+        monkeypatch.setattr(versions, "deciding", lambda: known | changed)
+        return resolve(LLAVA, "chat", good, METHOD).fingerprint
+
+    known = versions.deciding()
+    assert known["torch"] == torch.__version__.split("+")[0]
+    assert known["transformers"] == transformers.__version__
+    assert fingerprint() == fingerprint()
+    assert len({fingerprint(), fingerprint(torch="2.0"), fingerprint(transformers="5.0"), fingerprint(av=None)}) == 4
 
 
 def test_processes_share_the_gpus_out(monkeypatch):
