@@ -15,7 +15,7 @@ import time
 import pytest
 from lmms_eval import evaluator
 
-from lmms_eval_plugins import journal, store
+from lmms_eval_plugins import journal, store, versions
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.models.llava_hf import LlavaHfChat
 from lmms_eval_plugins.store import Key, Store
@@ -44,7 +44,10 @@ def no_weights(monkeypatch):
 
 def record(doc_id=0, answer="yes", **changes):
     known = {"task": "t", "doc_id": doc_id, "repeat": 0, "prompt_hash": "h", "status": "ok", "answer": answer}
-    return known | {"generated_tokens": 3} | changes
+    return known | {"generated_tokens": 3, "answer_tokens": 2, "eviction": None} | changes
+
+
+PROOF = {"prompt_tokens": 9, "retention_achieved": 0.5, "kv_bytes_full": 8, "kv_bytes_kept": 4}
 
 
 def key(doc_id=0):
@@ -131,18 +134,39 @@ def test_another_prompt_under_the_same_number_is_another_sample(llava, environme
     assert asked(docs) == 4
 
 
-def test_files_of_all_processes_are_merged_and_the_newest_line_counts(tmp_path):
+def add(path, rank, *records):
+    opened = Store(path).open(rank)
+    opened.append(records)
+    opened.close()
+
+
+def test_files_of_all_processes_are_merged_and_the_last_attempt_counts(tmp_path):
     path = tmp_path / "v1-0"
     for rank, answer in [(1, "old"), (0, "new")]:
-        opened = Store(path).open(rank)
-        opened.append([record(answer=answer), record(doc_id=rank + 1)])
-        opened.close()
-        time.sleep(0.002)
+        add(path, rank, record(answer=answer), record(doc_id=rank + 1))
     assert answers(path) == {0: "new", 1: "yes", 2: "yes"}
-    opened = Store(path).open(2)
-    opened.append([record(status="failed")])
-    opened.close()
-    assert 0 not in answers(path)
+    assert {line["answer"] for line in store.newest_records(path).values()} == {"new", "yes"}
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0), (0, 0)])
+def test_no_clock_decides_which_record_counts(ranks, tmp_path, monkeypatch):
+    path = tmp_path / "v1-0"
+    monkeypatch.setattr(journal.time, "time", lambda: 4e9)
+    add(path, ranks[0], record(status="failed", answer=None), record(doc_id=1, answer="of a clock that ran ahead"))
+    monkeypatch.undo()
+    add(path, ranks[1], record(), record(doc_id=1, answer="later"))
+    assert answers(path) == {0: "yes", 1: "later"}
+    counts = store.newest_records(path)
+    assert [counts[key(doc)]["answer"] for doc in (0, 1)] == ["yes", "later"]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0), (0, 0)])
+def test_a_later_failure_takes_nothing_from_an_answer(ranks, tmp_path):
+    path = tmp_path / "v1-0"
+    add(path, ranks[0], record())
+    add(path, ranks[1], record(status="failed", answer=None))
+    assert answers(path) == {0: "yes"}
+    assert store.newest_records(path)[key()]["status"] == "ok"
 
 
 def test_a_torn_last_line_is_absent_and_the_next_record_stays_whole(tmp_path):
@@ -168,6 +192,23 @@ def test_records_of_an_older_version_are_ignored_with_one_line(llava, environmen
     assert output.count("3 records of an older version are ignored") == 1
     assert "[kv] 1 of 4 answers are in the store" in output
     assert len(toy.records(environment)) == 7
+
+
+def test_answers_of_other_versions_are_not_mixed_in_and_said_to_be_there(llava, environment, capsys, monkeypatch):
+    docs = toy.documents()[:1]
+    grid.ask(grid.wrapper(llava, environment), docs)
+    (old,) = environment.glob("v1-*")
+    config = json.loads((old / "config.json").read_text())
+    config["versions"]["torch"] = "2.0.0"
+    (old / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(versions, "deciding", lambda: {"torch": "now"})
+    capsys.readouterr()
+    grid.ask(grid.wrapper(llava, environment), docs)
+    said = f"[kv] answers of other versions (torch 2.0.0 then, {versions.versions()['torch']} now) stay in {old}"
+    assert capsys.readouterr().out.count(said) == 1
+    assert len(list(environment.glob("v1-*"))) == len(toy.records(environment)) == 2
+    grid.ask(grid.wrapper(llava, environment), docs)
+    assert "other versions" not in capsys.readouterr().out
 
 
 def test_two_runs_on_one_store_end_the_second_before_it_loads_weights(llava, environment, no_weights, capsys):
@@ -313,6 +354,15 @@ def test_a_call_leaves_the_gaps_of_other_configurations_to_theirs(llava, environ
             {"status": "maybe"},
             {"answer": None},
             {"generated_tokens": None},
+            {"answer_tokens": "three"},
+            {"answer_tokens": 10**400},
+            {"eviction": [1]},
+            {"eviction": {"retention_achieved": 0.5}},
+            {"eviction": PROOF | {"retention_achieved": "half"}},
+            {"eviction": PROOF | {"kv_bytes_kept": None}},
+            {"eviction": PROOF | {"kv_bytes_full": float("nan")}},
+            {"repeat": "once"},
+            {"attempt": None},
         )
     ],
     ids=lambda line: line[-40:],
@@ -326,3 +376,4 @@ def test_a_broken_line_is_an_answer_that_is_not_there(tmp_path, line):
         file.write(line + "\n")
     (path / "records.rank2.jsonl").mkdir()
     assert set(answers(path)) == {7}
+    assert all(line["doc_id"] == 7 for line in store.newest_records(path).values() if line.get("schema") == 2)

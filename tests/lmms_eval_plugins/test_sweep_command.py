@@ -129,6 +129,8 @@ def test_a_dry_run_shows_every_run_with_its_fingerprint_and_what_is_there(checkp
         "status": "ok",
         "answer": "",
         "generated_tokens": 1,
+        "answer_tokens": 1,
+        "eviction": None,
     }
     store.append([answer | {"doc_id": doc_id} for doc_id in range(3)])
     store.close()
