@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from kv_caches.models import FOLDER, model_rows
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SMALL = 1 << 26  # bytes; up to here a file is read whole
 _BLOCKS, _BLOCK = 4096, 4096
+_NAMED = 5
+_OF_ADAPTERS = re.compile(r"\blora_|\bbase_layer\b|\bmodules_to_save\b")
+_MERGE = "merge it into its model (peft: PeftModel.merge_and_unload().save_pretrained(FOLDER)) and name the result"
 
 
 def locate(pretrained: Any, revision: str) -> str:
@@ -27,6 +31,8 @@ def locate(pretrained: Any, revision: str) -> str:
     name = str(pretrained)
     folder = Path(name).expanduser()
     if folder.is_dir():
+        if (folder / "adapter_config.json").is_file():
+            raise ConfigError(f"pretrained={name}: it is an adapter (adapter_config.json) and no whole model; {_MERGE}")
         if not (folder / "config.json").is_file():
             raise ConfigError(f"pretrained={name}: the folder has no config.json, so it is no checkpoint")
         return str(folder)
@@ -42,6 +48,30 @@ def locate(pretrained: Any, revision: str) -> str:
 
 def _cached(name: str, revision: str) -> bool:
     return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision), str)
+
+
+def check_whole(loaded: Mapping[str, Any], parameters: Container[str]) -> None:
+    """Every weight of the model came from the checkpoint; what is tied to another one or computed need not.
+
+    Args:
+        loaded: transformers' `output_loading_info`.
+        parameters: names of the model's parameters.
+
+    Raises:
+        ConfigError: names the weights that would be random numbers.
+    """
+    wrong = {name: f"{name} {tuple(here)} instead of {tuple(there)}" for name, here, there in loaded["mismatched_keys"]}
+    missing = sorted(name for name in loaded["missing_keys"] if name in parameters and name not in wrong)
+    found = [*missing, *(wrong[name] for name in sorted(wrong))]
+    if not found:
+        return
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    adapter = any(_OF_ADAPTERS.search(name) for name in loaded["unexpected_keys"])
+    raise ConfigError(
+        f"{len(found)} of its weights are missing or of another shape, and random numbers would take their place: "
+        f"{', '.join(found[:_NAMED])}{more}."
+        + (f" It looks like an adapter that is not merged: {_MERGE}" if adapter else "")
+    )
 
 
 def own_arguments(pretrained: str, model_type: str | None) -> dict[str, Any]:

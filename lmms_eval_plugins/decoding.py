@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from lmms_eval_plugins import generation
+
 TASK_DELIMITER = "\n\n"
 """lmms-eval adds this stop string to every task that names none; its own wrappers do not stop there, nor do these."""
 
@@ -37,6 +39,11 @@ class Decoding:
         """`room` of every prompt of a batch; mask is (B, N)."""
         return [self.room(tokens) for tokens in attention_mask.sum(dim=1).tolist()]
 
+    @property
+    def alone(self) -> bool:
+        """Each sample has a pass of its own: what is drawn for it must not hang on the others of a batch."""
+        return self.arguments["do_sample"]
+
     def criteria(self, tokenizer: Any, prompt_length: int) -> StoppingCriteriaList:
         """Stops a row at a stop string; beams are ranked by `generate` itself and only cut afterwards."""
         if not self.until or self.arguments["num_beams"] > 1:
@@ -60,17 +67,21 @@ def plan(
         cap: `MAX_GENERATED_TOKENS`; the smaller limit counts.
         context: see `Decoding`.
     """
-    limit = int(gen_kwargs.get("max_new_tokens") or default_limit)
-    temperature = float(gen_kwargs.get("temperature") or 0)
+    limit, sampled = int(gen_kwargs.get("max_new_tokens") or default_limit), generation.samples(gen_kwargs)
+    skipped = frozenset() if sampled else generation.SAMPLING
     arguments = {
         "max_new_tokens": limit if cap is None else min(limit, cap),
         "num_beams": int(gen_kwargs.get("num_beams") or 1),
-        "do_sample": temperature > 0,
-        "temperature": temperature if temperature > 0 else None,
-        "top_p": gen_kwargs.get("top_p") if temperature > 0 else None,
-        "top_k": gen_kwargs.get("top_k") if temperature > 0 else None,
+        "do_sample": sampled,
         "eos_token_id": sorted(eos),
         "pad_token_id": pad,
+        **dict.fromkeys(skipped & {"temperature", "top_p", "top_k"}),
+        **{
+            name: value
+            for name, value in gen_kwargs.items()
+            if name in generation.HONOURED - skipped
+            if value is not None
+        },
     }
     return Decoding(arguments, _until(gen_kwargs), eos, context)
 
@@ -96,12 +107,14 @@ class Answer:
     Attributes:
         tokens: without padding and end token. generated: with the end token.
         stop_reason: eos, until, length (the limit on new tokens) or context (prompt and answer fill the model's).
+        raw: the whole text, where only a part of it is the answer.
     """
 
     text: str
     tokens: int
     generated: int
     stop_reason: str
+    raw: str | None = None
 
 
 def read_answer(row: list[int], decoding: Decoding, tokenizer: Any, room: int) -> Answer:

@@ -14,14 +14,19 @@ from PIL.Image import Image
 _ENDS = 1 << 20
 
 
-def prompt_hash(context: str, gen_kwargs: dict[str, Any], content: Any) -> str:
+def prompt_hash(context: str, gen_kwargs: dict[str, Any], content: Any, seed: int | None = None) -> str:
     """16 hex digits, the same on every machine.
 
     Args:
         context: the task's text.
         content: the task's messages (chat) or pictures (simple).
+        seed: of the run, where answers are sampled.
+
+    Raises:
+        PromptError: a medium of a type whose content is not known here.
     """
-    digest = hashlib.sha256(json.dumps([context, gen_kwargs], sort_keys=True, default=str).encode())
+    asked = [context, gen_kwargs] if seed is None else [context, gen_kwargs, seed]
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode())
     _feed(digest, content)
     return digest.hexdigest()[:16]
 

@@ -26,6 +26,7 @@ class Session:
         failed: reasons, by fingerprint and key: not tried again in this process.
         used: by fingerprint, the keys of the answers that were asked for, gathered over processes when a run ends.
         reported: what the runs have in common was printed.
+        said: lines that were printed and need no repeating.
     """
 
     configs: list[KVConfig] | None = None
@@ -34,6 +35,7 @@ class Session:
     failed: dict[tuple[str, Key], str] = field(default_factory=dict)
     used: dict[str, set[Key]] = field(default_factory=dict)
     reported: bool = False
+    said: set[str] = field(default_factory=set)
 
 
 _running: list[Session] = []

@@ -1,6 +1,6 @@
 """The model wrappers, one module per lmms-eval model name, over one shared generation loop (`base`)."""
 
-WRAPPER_VERSION = 1
+WRAPPER_VERSION = 2
 """Part of every fingerprint. To be raised when a wrapper gives its model something else for the same request, or reads
 an answer otherwise: the prompt's form, sampling and sizes of images and videos, decoding arguments, where an answer
 ends. Stored answers are then computed again. Not for messages or speed; the source of `kv_caches` is in the fingerprint

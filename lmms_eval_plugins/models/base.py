@@ -14,7 +14,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
-from lmms_eval_plugins import decoding, kept, limits, outputs, precedence, records, session
+from lmms_eval_plugins import decoding, generation, kept, limits, outputs, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -35,6 +35,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         session: what wrappers of one process share.
         clock: seconds spent on each phase of shared prefills.
         record_kept: KV_RECORD_KEPT.
+        seed: lmms-eval's `--seed` for torch, which decides sampled answers.
     """
 
     is_simple = True
@@ -46,7 +47,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         self.settings = resolve(self.family, "simple" if self.is_simple else "chat", args)
         self.session = session.current()
         self.clock: dict[str, float] = {}
-        self.record_kept = kept.wanted()
+        self.record_kept, self.seed = kept.wanted(), torch.initial_seed()
         self._records = records.base_dir()
         limits.count_per_task()
         precedence.our_tasks_first()
@@ -94,8 +95,14 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         print(f"[kv] {kept}")
         print(f"[kv] {processes} on {run.device}, {run.dtype}, batch size {run.batch_size}, {run.wrapper} prompts")
         for note in run.vision.notes:
-            print(f"[kv] {note}")
+            self.say(note)
         print(f"[kv] records: {store.directory}", flush=True)
+
+    def say(self, note: str) -> None:
+        """Prints a line once per process; of several processes the first speaks."""
+        if self.rank == 0 and note not in self.session.said:
+            print(f"[kv] {note}", flush=True)
+        self.session.said.add(note)
 
     def build_inputs(self, requests: list[Request]) -> BatchFeature:
         """Prompts and pictures of a batch, tokenised with left padding, on the CPU."""
@@ -166,6 +173,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         """
         results = [GenerationResult(text="")] * len(requests)
         asked = self._asked(requests)
+        self._check_arguments(asked)
         run = self._runs[self.settings.kv]
         missing = sum(self._is_missing(run, one.key) for one in asked)
         if self.rank == 0 and (missing or self.session.configs is None):
@@ -188,6 +196,16 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         log_metrics(seconds, generated, speed, additional_metrics={"rank": self.rank})
         return results
 
+    def _check_arguments(self, asked: list[Asked]) -> None:
+        """Says which generation arguments have no effect, and stops at one that is not allowed."""
+        for request in {one.request.decoding_key: one.request for one in asked}.values():
+            with stop_on_config_error():
+                notes = generation.check(request.gen_kwargs)
+            for note in notes:
+                self.say(note)
+            if self.settings.batch_size > 1 and generation.samples(request.gen_kwargs):
+                self.say("sampled answers are computed one by one: each follows from --seed and its prompt alone")
+
     def _asked(self, instances: list[Instance]) -> list[Asked]:
         """The requests that are no padding, each with what its answer is stored under."""
         asked, seen = [], dict[Any, int]()
@@ -202,11 +220,12 @@ class EvictionWrapper(LoadedOnDemand, lmms):
 
     def _prompt_hash(self, request: Request) -> str | None:
         """None if the prompt cannot even be read; the sample will fail."""
-        sample = (request.task, request.split, request.doc_id, request.context, request.decoding_key)
+        seed = self.seed if generation.samples(request.gen_kwargs) else None
+        sample = (request.task, request.split, request.doc_id, request.context, request.decoding_key, seed)
         if sample not in self.session.hashes:
             try:
                 content = request.ask(self.document(request))
-                self.session.hashes[sample] = prompt_hash(request.context, request.gen_kwargs, content)
+                self.session.hashes[sample] = prompt_hash(request.context, request.gen_kwargs, content, seed)
             except Exception:
                 self.session.hashes[sample] = None
         return self.session.hashes[sample]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from kv_caches import KVConfig, attach
 from lmms_eval_plugins import decoding, kept
+from lmms_eval_plugins.models.finite import FiniteLogits
 from lmms_eval_plugins.models.grid import GridPass, obstacle
 from lmms_eval_plugins.models.outcome import Outcome, failure, record
 from lmms_eval_plugins.models.request import Request, batches
@@ -61,14 +63,18 @@ class Computation:
         """Computes everything that is missing."""
         by_index = {one.request.index: one for one in asked if one.missing}
         for batch in batches([one.request for one in by_index.values()], self.host.batch_size):
-            items = [by_index[request.index] for request in batch]
-            plan = self.host.plan(batch[0])
-            self._from_shared_prefill(items, plan)
-            for config in self.runs:
-                mine = [item for item in items if config in item.missing]
-                if mine:
-                    outcomes = self._alone(mine, config, plan)
-                    self._note([(item, config, outcome) for item, outcome in zip(mine, outcomes, strict=True)])
+            plan, items = self.host.plan(batch[0]), [by_index[request.index] for request in batch]
+            for together in [[item] for item in items] if plan.alone else [items]:
+                self._answer(together, plan)
+
+    def _answer(self, items: list[Asked], plan: decoding.Decoding) -> None:
+        """All configurations of one batch."""
+        self._from_shared_prefill(items, plan)
+        for config in self.runs:
+            mine = [item for item in items if config in item.missing]
+            if mine:
+                outcomes = self._alone(mine, config, plan)
+                self._note([(item, config, outcome) for item, outcome in zip(mine, outcomes, strict=True)])
 
     def _from_shared_prefill(self, items: list[Asked], plan: decoding.Decoding) -> None:
         wanted = [[c for c in item.missing if c is not None and c.build().shares_prefill] for item in items]
@@ -121,8 +127,9 @@ class Computation:
         host = self.host
         inputs = self._inputs(items)
         length = inputs["input_ids"].shape[1]
-        rooms, started = plan.rooms(inputs["attention_mask"]), time.perf_counter()
-        with attach(host.model, config) if config else nullcontext() as attachment, torch.inference_mode():
+        rooms, started, finite = plan.rooms(inputs["attention_mask"]), time.perf_counter(), FiniteLogits(length)
+        attached = attach(host.model, config) if config else nullcontext()
+        with attached as attachment, _drawn_for(items, plan, host.device), torch.inference_mode():
             if attachment is not None:
                 attachment.record_kept = host.record_kept
             output = host.model.generate(
@@ -130,14 +137,19 @@ class Computation:
                 **plan.arguments | {"max_new_tokens": max(rooms)},
                 use_cache=host.settings.options["use_cache"],
                 stopping_criteria=plan.criteria(host.tokenizer, length),
+                logits_processor=finite.as_list,
             )
             evictions = _evictions(attachment, len(items))
         rows = output[:, length:].tolist()
         seconds = (time.perf_counter() - started) / len(items)
         answers = [decoding.read_answer(row, plan, host.tokenizer, room) for row, room in zip(rows, rooms, strict=True)]
+        reasons = finite.reasons([answer.generated for answer in answers])
+        seed = host.seed if plan.alone else None
         return [
-            Outcome(answer=answer, seconds=seconds, eviction=eviction)
-            for answer, eviction in zip(answers, evictions, strict=True)
+            Outcome(answer, seconds, eviction=eviction, seed=seed)
+            if reason is None
+            else Outcome(seconds=seconds, error=reason)
+            for answer, eviction, reason in zip(answers, evictions, reasons, strict=True)
         ]
 
     def _inputs(self, items: list[Asked]) -> Any:
@@ -159,7 +171,8 @@ class Computation:
             answer = outcome.answer
             if answer is not None:
                 text = self.host.read_text(answer.text)
-                outcome.answer = decoding.Answer(**{**vars(answer), "text": text})
+                raw = None if text == answer.text else answer.text
+                outcome.answer = replace(answer, text=text, raw=raw)
                 if outcome.eviction and item.key in self._prompts:
                     outcome.eviction["prompt"] = self._prompts[item.key]
             else:
@@ -186,6 +199,19 @@ def _evictions(attachment: Any, samples: int) -> Sequence[dict[str, Any] | None]
     if not taken or len(taken) % samples:
         raise RuntimeError(f"{len(taken)} eviction records for {samples} samples: the prefill was not seen")
     return taken[:: len(taken) // samples]
+
+
+@contextmanager
+def _drawn_for(items: list[Asked], plan: decoding.Decoding, device: torch.device) -> Iterator[None]:
+    """What a sampled answer draws follows from the run's seed (in the prompt's hash) and the repeat, nothing else."""
+    if not plan.alone:
+        yield
+        return
+    (key,) = [item.key for item in items]
+    seed = hashlib.sha256(f"{key.prompt_hash} {key.repeat}".encode()).digest()[:7]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int.from_bytes(seed, "big"))
+        yield
 
 
 def _free_memory() -> None:

@@ -14,7 +14,8 @@ from torch import Tensor
 from kv_caches import KVConfig, kernels
 from kv_caches.cache import ROOM
 from kv_caches.shared import SharedPrefill
-from lmms_eval_plugins import decoding
+from lmms_eval_plugins import decoding, generation
+from lmms_eval_plugins.models.finite import FiniteLogits
 from lmms_eval_plugins.models.outcome import Outcome, failure
 
 Row = tuple[int, KVConfig]
@@ -23,20 +24,6 @@ _PART_OF_FREE_MEMORY = 0.5
 _SPREAD = 2.0
 """Rows decode together while the largest budget is at most this many times the smallest: all are padded to it."""
 
-_NEEDS_OWN_RUN = {
-    "min_length": (None, 0),
-    "min_new_tokens": (None, 0),
-    "exponential_decay_length_penalty": (None,),
-    "begin_suppress_tokens": (None,),
-    "forced_bos_token_id": (None,),
-    "guidance_scale": (None, 1, 1.0),
-    "penalty_alpha": (None, 0),
-    "prompt_lookup_num_tokens": (None,),
-    "constraints": (None,),
-    "watermarking_config": (None,),
-}
-"""Settings that count from where `generate` was called, which a fork calls one token later, or run the model twice."""
-
 
 def obstacle(arguments: dict[str, Any], generation_config: Any) -> str | None:
     """Why this decoding cannot share a prefill, or None: it has to be greedy, and its history only the tokens."""
@@ -44,10 +31,10 @@ def obstacle(arguments: dict[str, Any], generation_config: Any) -> str | None:
         return "do_sample=True"
     if arguments["num_beams"] > 1:
         return f"num_beams={arguments['num_beams']}"
-    for name, neutral in _NEEDS_OWN_RUN.items():
-        value = getattr(generation_config, name, None)
+    for name, neutral in generation.OWN_RUN.items():
+        value = arguments.get(name, getattr(generation_config, name, None))
         if value not in neutral:
-            return f"{name}={value} in the model's generation config"
+            return f"{name}={value}"
     return None
 
 
@@ -85,13 +72,22 @@ class GridPass:
             shared.record_kept = self.record_kept
             started = time.perf_counter()
             batch = inputs()
-            first = self.model.generate(**batch, **self.plan.arguments | {"max_new_tokens": 1})
-            rooms = self.plan.rooms(batch["attention_mask"])
-            finished = self._finished(first, batch["input_ids"].shape[1], rooms)
-            prompt = _Prompt(first, batch["attention_mask"], rooms, finished)
+            length, rooms = batch["input_ids"].shape[1], self.plan.rooms(batch["attention_mask"])
+            finite = FiniteLogits(length)
+            arguments = self.plan.arguments | {"max_new_tokens": 1, "use_cache": True}
+            first = self.model.generate(**batch, **arguments, logits_processor=finite.as_list)
+            prompt = _Prompt(first, batch["attention_mask"], rooms, self._finished(first, length, rooms))
             spent = self._count("prefill", started)
             shares = [spent / max(1, sum(map(len, wanted)))] * len(wanted)
-            for rows in self._groups(shared, wanted):
+            broken = finite.reasons([1] * len(rooms))
+            yield {
+                (i, c): Outcome(error=reason, shared=True)
+                for i, reason in enumerate(broken)
+                if reason
+                for c in wanted[i]
+            }
+            sound = [[] if reason else configs for reason, configs in zip(broken, wanted, strict=True)]
+            for rows in self._groups(shared, sound):
                 yield from self._decoded(shared, prompt, rows, shares)
 
     def _finished(self, sequences: Tensor, length: int, rooms: list[int]) -> list[bool]:
@@ -158,27 +154,36 @@ class GridPass:
             cache, fresh = shared.fork(going)
             proofs |= dict(zip(going, fresh, strict=True))
         self._count("forks", started)
+        finite = FiniteLogits(length)
         if going:
-            tokens |= dict(zip(going, self._continue(prompt, cache, going), strict=True))
+            tokens |= dict(zip(going, self._continue(prompt, cache, going, finite), strict=True))
         seconds = (time.perf_counter() - started) / len(rows)
+        answers = {
+            row: decoding.read_answer(ids, self.plan, self.tokenizer, prompt.rooms[row[0]])
+            for row, ids in tokens.items()
+        }
+        reasons = finite.reasons([answers[row].generated for row in going])
+        broken = {row: reason for row, reason in zip(going, reasons, strict=True) if reason}
         return {
             row: Outcome(
-                answer=decoding.read_answer(tokens[row], self.plan, self.tokenizer, prompt.rooms[row[0]]),
+                answer=None if row in broken else answers[row],
                 seconds=seconds + shares[row[0]],
                 shared=True,
-                eviction=proofs[row],
+                eviction=None if row in broken else proofs[row],
+                error=broken.get(row),
             )
             for row in rows
         }
 
-    def _continue(self, prompt: _Prompt, cache: Any, rows: list[Row]) -> list[list[int]]:
+    def _continue(self, prompt: _Prompt, cache: Any, rows: list[Row], finite: FiniteLogits) -> list[list[int]]:
         started, length = time.perf_counter(), prompt.mask.shape[1]
         limit = max(prompt.rooms[sample] for sample, _ in rows) - 1
         output = self.model.generate(
             **SharedPrefill.continuation(prompt.sequences, prompt.mask, rows),
             **{kernels.cache_argument(self.model): cache},
-            **self.plan.arguments | {"max_new_tokens": limit},
+            **self.plan.arguments | {"max_new_tokens": limit, "use_cache": True},
             stopping_criteria=self.plan.criteria(self.tokenizer, length),
+            logits_processor=finite.as_list,
         )
         self._count("decode", started)
         return output[:, length:].tolist()

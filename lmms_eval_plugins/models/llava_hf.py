@@ -72,6 +72,11 @@ class LlavaHfSimple(_LlavaHf):
                 images += visuals
         return self._tokenise(texts, images, videos)
 
+    def check_template(self) -> None:
+        """A checkpoint without a template gets Vicuna's, as in stock, and says so."""
+        if not (self.settings.options["chat_template"] or self.tokenizer.chat_template):
+            self.say("the checkpoint's tokenizer has no chat template: prompts are made with Vicuna's, as in lmms-eval")
+
     def _prompt(self, context: str, visuals: int, placeholder: str) -> str:
         if visuals and IMAGE not in context:
             context = " ".join([placeholder] * visuals) + f"\n{context}"

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from kv_caches import attach
-from lmms_eval_plugins import decoding
+from kv_caches import ConfigError, attach
+from lmms_eval_plugins import checkpoint, decoding, generation
 from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
 from lmms_eval_plugins.session import Session
 from lmms_eval_plugins.settings import RunSettings, for_config
@@ -57,14 +57,37 @@ class LoadedOnDemand:
     def _load(self) -> None:
         run = self.settings
         common = {"revision": run.revision, "trust_remote_code": run.trust_remote_code}
-        kernel = {"attn_implementation": run.attn_implementation} if run.attn_implementation else {}
-        self._model = AutoModelForImageTextToText.from_pretrained(
-            run.pretrained, dtype=run.dtype, device_map=run.device_map, **common, **kernel
-        ).eval()
         self.processor = AutoProcessor.from_pretrained(run.pretrained, **common, **self.processor_arguments())
         self.tokenizer = self.processor.tokenizer
         self.tokenizer.padding_side = "left"
+        self.check_template()
+        kernel = {"attn_implementation": run.attn_implementation} if run.attn_implementation else {}
+        told = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for a line of our own about both
+        model, loaded = AutoModelForImageTextToText.from_pretrained(
+            run.pretrained, dtype=run.dtype, device_map=run.device_map, **told, **common, **kernel
+        )
+        checkpoint.check_whole(loaded, dict(model.named_parameters()))
+        self._model = model.eval()
         self._eos = decoding.eos_ids(self._model, self.tokenizer)
+        self._model.generation_config, notes = generation.cleaned(self._model.generation_config)
+        for note in notes:
+            self.say(note)
+
+    def check_template(self) -> None:
+        """Before weights are loaded: there is a template for prompts.
+
+        Raises:
+            ConfigError: there is none, so no prompt could be made.
+        """
+        if self.processor.chat_template is None:
+            raise ConfigError(
+                "it has no chat template (chat_template.jinja), so no prompt can be made; copy the one of the "
+                "model it was made from into its folder"
+            )
+
+    def say(self, note: str) -> None:
+        """Prints a line once."""
+        raise NotImplementedError
 
     def processor_arguments(self) -> dict[str, Any]:
         """Further arguments for loading the processor."""

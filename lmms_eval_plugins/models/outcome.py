@@ -18,6 +18,7 @@ class Outcome:
     shared: the prefill and the decoding steps in `seconds` were shared with other configurations.
     eviction: proof of eviction; None for stock.
     error: why it failed.
+    seed: of the run, where the answer was sampled.
     """
 
     answer: decoding.Answer | None = None
@@ -25,6 +26,7 @@ class Outcome:
     shared: bool = False
     eviction: dict[str, Any] | None = None
     error: str | None = None
+    seed: int | None = None
 
 
 def failure(error: BaseException) -> str:
@@ -43,10 +45,12 @@ def record(key: Key, outcome: Outcome, wrapper: str) -> dict[str, Any]:
         "status": "ok" if answer else "failed",
         "error": outcome.error,
         "answer": answer.text if answer else None,
+        "raw_answer": answer.raw if answer else None,
         "answer_tokens": answer.tokens if answer else None,
         "generated_tokens": answer.generated if answer else None,
         "stop_reason": answer.stop_reason if answer else None,
         "seconds": round(outcome.seconds, 4),
+        "seed": outcome.seed,
         "timing": "shared" if outcome.shared else "own",
         "wrapper": wrapper,
         "eviction": outcome.eviction and _compact(outcome.eviction, answer.generated if answer else 1),

@@ -27,9 +27,9 @@ class _Qwen3VL(QwenVL):
         return kwargs | ({"max_pixels": options["max_pixels"]} if total is None else {"total_pixels": total})
 
     def read_text(self, text: str) -> str:
-        if self.settings.options["enable_thinking"]:
-            return text.partition("</think>")[2].strip()
-        return text
+        """What follows the reasoning; a text in which none ends is the answer itself, where stock has an empty one."""
+        _, end, answer = text.partition("</think>")
+        return answer.strip() if end and self.settings.options["enable_thinking"] else text
 
     def processor_video_kwargs(self) -> dict[str, Any]:
         """Video arguments that go to the processor beside those of qwen_vl_utils."""

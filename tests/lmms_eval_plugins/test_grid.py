@@ -162,10 +162,10 @@ def test_a_configuration_that_does_not_fit_fails_without_the_others(llava, sweep
     docs, proceed = toy.documents(), GridPass._continue
     whole = together(llava, sweep, environment / "whole", docs, monkeypatch)
 
-    def limited(self, prompt, cache, rows):
+    def limited(self, prompt, cache, rows, finite):
         if len(rows) > 2 or any((config.method, config.retention) == ("snapkv", 0.5) for _, config in rows):
             raise torch.OutOfMemoryError("out of memory")
-        return proceed(self, prompt, cache, rows)
+        return proceed(self, prompt, cache, rows, finite)
 
     with monkeypatch.context() as patch:
         patch.setattr(GridPass, "_continue", limited)

@@ -36,9 +36,9 @@ def test_as_many_rows_decode_together_as_fit_beside_the_prompt(model, environmen
     """Room for generated tokens counts: at a small budget it is more than what was kept of the prompt."""
     limit, sizes, proceed = 1_000_000, [], grid_module.GridPass._continue
 
-    def noted(self, prompt, cache, rows):
+    def noted(self, prompt, cache, rows, finite):
         sizes.append(len(rows))
-        return proceed(self, prompt, cache, rows)
+        return proceed(self, prompt, cache, rows, finite)
 
     monkeypatch.setattr(grid_module.GridPass, "_continue", noted)
     monkeypatch.setattr(grid_module, "_free_bytes", lambda device: limit)

@@ -10,7 +10,7 @@ from lmms_eval_plugins.models.request import Request
 
 from . import toy
 
-VERSION = 1
+VERSION = 2
 PICTURE, CLIP = "<|vision_start|>{}x<|image_pad|><|vision_end|>", "<|vision_start|>{}x<|video_pad|><|vision_end|>"
 SYSTEM = "system: You are a helpful assistant."
 TIMED = (

@@ -165,3 +165,21 @@ def test_other_request_kinds_are_refused(checkpoint):
         model.loglikelihood([])
     with pytest.raises(NotImplementedError):
         model.generate_until_multi_round([])
+
+
+@pytest.mark.parametrize(
+    ("decoded", "answer", "raw"),
+    [
+        ("it is red", "it is red", None),
+        ("hm.</think>\n red ", "red", "hm.</think>\n red "),
+        ("a</think>", "", "a</think>"),
+    ],
+)
+def test_reasoning_is_cut_off_only_where_it_ends_and_is_kept_in_the_record(
+    decoded, answer, raw, checkpoint, environment, monkeypatch
+):
+    model = toy.wrapper(checkpoint("qwen3_vl"), store=environment, enable_thinking=True)
+    monkeypatch.setattr(model.tokenizer, "decode", lambda ids, **options: decoded)
+    assert toy.ask(model, toy.ToyTask(toy.documents()[:1])) == [answer]
+    (record,) = toy.records(environment)
+    assert (record["status"], record["answer"], record["raw_answer"]) == ("ok", answer, raw)
