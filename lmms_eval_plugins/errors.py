@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kv_caches import ConfigError, UnsupportedError
+from lmms_eval_plugins.redaction import redacted
 
 _SECONDS_FOR_THE_FIRST_PROCESS = 3
 _INTERRUPTED = 130
@@ -24,7 +25,7 @@ class RunStopped(SystemExit):
 
     def __init__(self, message: str, process: bool = False):
         super().__init__(1)
-        self.message = message
+        self.message = message = redacted(message)
         rank = int(os.environ.get("RANK", 0))
         if rank == 0 or process:
             print(f"error: {message}" + (f" (process {rank})" if rank else ""), file=sys.stderr, flush=True)

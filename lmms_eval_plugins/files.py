@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lmms_eval_plugins.redaction import redacted_values
+
 ODD_CHARACTERS = "backslashreplace"
 """What becomes of half a surrogate pair, such as a file name that is not UTF-8 has: an escape, which JSON knows too."""
 _NOT_IN_NAMES = re.compile(r'[/\\%:*?"<>|\x00-\x1f]')
@@ -20,7 +22,7 @@ _TEMPORARY = re.compile(r"\..+\.json\.(?:(?P<host>.+)-)?(?P<pid>\d+)")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes under a temporary name, syncs and renames: a file that exists is complete.
+    """Writes under a temporary name, syncs and renames: a file that exists is complete, and has no secrets.
 
     What a killed process left behind in the folder goes away.
     """
@@ -29,7 +31,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{platform.node()}-{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8", errors=ODD_CHARACTERS) as file:
-            json.dump(content, file, indent=2, ensure_ascii=False, default=str)
+            json.dump(redacted_values(content), file, indent=2, ensure_ascii=False, default=str)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from lmms_eval_plugins import checks, files, settings
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
+from lmms_eval_plugins.redaction import redact_output
 
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
@@ -35,6 +36,7 @@ def prepare_command_line() -> None:
         return
     files.print_everything()
     args = parse(sys.argv[1:])
+    redact_output()
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():

@@ -25,6 +25,13 @@ _CANNOT_RUN_YET = 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
+    from lmms_eval_plugins.redaction import redacted_output
+
+    with redacted_output():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     options, rest = _parser().parse_known_args(argv)
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported

@@ -19,10 +19,16 @@ from lmms_eval_plugins.judge import rescore, runs, scoring
 from lmms_eval_plugins.judge.asking import ask_missing
 from lmms_eval_plugins.judge.runs import Found
 from lmms_eval_plugins.judge.settings import JudgeSettings
+from lmms_eval_plugins.redaction import redacted_output
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; status 0 if every answer is judged."""
+    with redacted_output():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     options = _parser().parse_args(argv)
     with stop_on_config_error():
         judge = JudgeSettings.from_env()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -19,7 +20,7 @@ from lmms_eval_plugins.judge.verdicts import FOLDER, Verdicts, key_of
 from lmms_eval_plugins.progress import Progress
 
 _CHARACTERS_PER_TOKEN = 4
-_MOST_OUTAGES = 16
+_MOST_FAILURES, _MOST_REASONS = 16, 5
 Entry = dict[str, Any]
 
 
@@ -27,13 +28,14 @@ def ask_missing(entries: Iterable[Entry], judge: JudgeSettings, confirmed: bool)
     """Asks once for every distinct answer that has no verdict; each verdict is on the disk as soon as it is there.
 
     Raises:
-        RunStopped: not confirmed, or the server does not answer. What was judged before is kept.
+        RunStopped: not confirmed, or the server gives no verdicts. What was judged before is kept.
     """
     verdicts = Verdicts(records.base_dir() / FOLDER).open()
     try:
         entries = list(entries)
         distinct = {key_of(entry, judge): entry for entry in entries}
         missing = [entry for key, entry in distinct.items() if verdicts.find(key) is None]
+        missing.sort(key=lambda entry: key_of(entry, judge) in verdicts.failed)  # what is new first
         if missing:
             print(f"[kv] {_estimate(len(entries), len(distinct), missing, judge)}", flush=True)
             _confirm(confirmed)
@@ -70,12 +72,12 @@ def _confirm(confirmed: bool) -> None:
 
 
 class _Round:
-    """Requests in flight, and how many answers in a row the server failed to judge."""
+    """Requests in flight, how many answers in a row have no verdict, and why."""
 
     def __init__(self, judge: JudgeSettings, verdicts: Verdicts, progress: Progress):
         self.judge, self.verdicts, self.progress = judge, verdicts, progress
         self.flying: set[Future[Entry]] = set()
-        self.outages = 0
+        self.failures, self.reasons = 0, Counter[str]()
 
     def run(self, missing: list[Entry]) -> None:
         """As many requests at once as allowed; another one starts only when one has ended."""
@@ -93,6 +95,7 @@ class _Round:
             ended = [future.result() for future in self.flying if not future.cancelled() and not future.exception()]
             self.verdicts.append([record for record in ended if record["status"] == "judged"])
             self.progress.close()
+            self._say_reasons()
 
     def _start(self, pool: ThreadPoolExecutor, ahead: Iterator[Callable[[], Entry]]) -> bool:
         self.flying |= {pool.submit(one) for one in islice(ahead, self.judge.concurrency - len(self.flying))}
@@ -105,14 +108,23 @@ class _Round:
         self.progress.advance(len(found))
         for future in done:
             future.result()
-        self._stop_in_an_outage(found)
+        self._stop_without_verdicts(found)
 
-    def _stop_in_an_outage(self, found: list[Entry]) -> None:
+    def _stop_without_verdicts(self, found: list[Entry]) -> None:
         for record in found:
-            failed = record["status"] == "unjudged" and not record["served"]
-            self.outages = self.outages + 1 if failed else 0
-        if self.outages >= _MOST_OUTAGES:
+            failed = record["status"] == "unjudged"
+            self.failures = self.failures + 1 if failed else 0
+            self.reasons.update([record["error"]] if failed else ())
+        if self.failures >= _MOST_FAILURES:
             raise RunStopped(
-                f"the judge at {self.judge.host} failed {self.outages} answers in a row, the last with: "
-                f"{found[-1]['error']}; run the same command again to go on"
+                f"the judge at {self.judge.host} gave no verdict on {self.failures} answers in a row, the last with: "
+                f"{found[-1]['error']}; once it does, run the same command again to go on"
             )
+
+    def _say_reasons(self) -> None:
+        """Why answers stay unjudged, the most frequent reasons first."""
+        shown = [f"{count} x {reason}" for reason, count in self.reasons.most_common(_MOST_REASONS)]
+        others = self.reasons.total() - sum(count for _, count in self.reasons.most_common(_MOST_REASONS))
+        if shown:
+            others_too = [f"{others} x other reasons"] if others else []
+            print(f"[kv] without a verdict: {'; '.join([*shown, *others_too])}", flush=True)

@@ -62,7 +62,10 @@ def read(reply: str) -> dict[str, Any]:
             found.append(verdict)
     if len(found) != 1:
         raise Unreadable(f"{len(found) or 'no'} dictionaries with a score in the reply")
-    return {"score": _score(found[0]["score"]), "pred": str(found[0].get("pred"))}
+    try:
+        return {"score": _score(found[0]["score"]), "pred": str(found[0].get("pred"))}
+    except (OverflowError, ValueError) as error:  # a number of thousands of digits
+        raise error if isinstance(error, Unreadable) else Unreadable("a number in the reply is too long") from error
 
 
 def _dictionary(text: str) -> dict[str, Any] | None:

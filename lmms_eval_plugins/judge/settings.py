@@ -65,6 +65,12 @@ class JudgeSettings:
         return ["OPENAI_API_KEY"] * without_key + ["GPT_EVAL_MODEL_NAME"] * (not self.model)
 
     @property
+    def server(self) -> str:
+        """The address without user and password: verdicts belong to it."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2].lower()).geturl()
+
+    @property
     def host(self) -> str:
         return urlsplit(self.base_url).hostname or ""
 

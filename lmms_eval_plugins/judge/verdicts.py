@@ -1,7 +1,7 @@
 """The verdict store: <KV_RECORDS_DIR>/verdicts/verdicts.rank0.jsonl, a journal shared by all runs of the folder.
 
-A verdict belongs to what was asked of whom: question, reference answer, answer, prompt version and judge model. Equal
-answers of different methods or samples share one.
+A verdict belongs to what was asked of whom: question, reference answer, answer, prompt version, judge model and server.
+Equal answers of different methods or samples share one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ _SHOWN = ("score", "pred", "model", "prompt_version")
 
 
 class Verdicts(Journal):
-    """Every reply that a judge gave, and those it failed to give."""
+    """Every reply that a judge gave, and those it failed to give.
 
-    stem, schema = "verdicts", 1
+    Attributes:
+        failed: keys of answers that were asked for and have no verdict.
+    """
+
+    stem, schema = "verdicts", 2  # 1 did not say which server judged
 
     def __init__(self, directory: Path):
         super().__init__(directory)
         self._verdicts: dict[str, dict[str, Any]] = {}
+        self.failed: set[str] = set()
 
     def load(self) -> Verdicts:
         """Reads what is there, without a lock."""
-        self._verdicts = {}
+        self._verdicts, self.failed = {}, set()
         for record in lines(self.directory, self.stem):
             if record.get("schema") == self.schema and isinstance(record.get("key"), str):
                 self._keep(record)
@@ -44,6 +49,9 @@ class Verdicts(Journal):
     def _keep(self, record: dict[str, Any]) -> None:
         if record.get("status") == "judged":
             self._verdicts[record["key"]] = record
+            self.failed.discard(record["key"])
+        elif record["key"] not in self._verdicts:
+            self.failed.add(record["key"])
 
     def find(self, key: str) -> dict[str, Any] | None:
         """The verdict, if there is one; an answer that could not be judged has none."""
@@ -52,7 +60,7 @@ class Verdicts(Journal):
 
 def key_of(entry: dict[str, Any], judge: JudgeSettings) -> str:
     """16 hex digits of what is asked, and of whom."""
-    asked = [entry["question"], entry["answer"], entry["prediction"], prompt.VERSION, judge.model]
+    asked = [entry["question"], entry["answer"], entry["prediction"], prompt.VERSION, judge.model, judge.server]
     return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:16]
 
 

@@ -14,7 +14,17 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
-from lmms_eval_plugins import decoding, generation, kept, limits, outputs, precedence, records, session
+from lmms_eval_plugins import (
+    captions,
+    decoding,
+    generation,
+    kept,
+    limits,
+    outputs,
+    precedence,
+    records,
+    session,
+)
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -49,6 +59,7 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         self.clock: dict[str, float] = {}
         self.record_kept, self.seed = kept.wanted(), torch.initial_seed()
         self._records = records.base_dir()
+        captions.start_java_once()
         limits.count_per_task()
         precedence.our_tasks_first()
         outputs.belong_to(self.settings.fingerprint, self._records / self.settings.fingerprint)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kv_caches.records import entries_of_answer
 from lmms_eval_plugins import decoding
+from lmms_eval_plugins.redaction import redacted
 from lmms_eval_plugins.store import Key
 
 
@@ -30,8 +31,8 @@ class Outcome:
 
 
 def failure(error: BaseException) -> str:
-    """The reason in one line."""
-    return f"{type(error).__name__}: {error}"
+    """The reason in one line, without secrets."""
+    return redacted(f"{type(error).__name__}: {error}")
 
 
 def record(key: Key, outcome: Outcome, wrapper: str) -> dict[str, Any]:

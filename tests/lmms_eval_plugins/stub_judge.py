@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -43,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(content: Any) -> bytes:
+def completion(content: Any) -> bytes:
     message = {"role": "assistant", "content": content}
     choice = {"index": 0, "finish_reason": "stop", "message": message}
     whole = {"id": "1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [choice]}
@@ -52,7 +53,7 @@ def _completion(content: Any) -> bytes:
 
 def says(content: Any) -> Reply:
     """A well-formed completion."""
-    return lambda handler: handler.send(200, _completion(content))
+    return lambda handler: handler.send(200, completion(content))
 
 
 def fails(status: int, body: dict[str, Any] | None = None, **headers: str) -> Reply:
@@ -63,14 +64,49 @@ def fails(status: int, body: dict[str, Any] | None = None, **headers: str) -> Re
 
 
 def truncated(handler: Handler) -> None:
-    handler.send(200, _completion(GOOD)[:-30])
+    handler.send(200, completion(GOOD)[:-30])
 
 
 def cut_off(handler: Handler) -> None:
     """Less than announced, then the connection ends."""
-    whole = _completion(GOOD)
+    whole = completion(GOOD)
     handler.close_connection = True
     handler.send(200, whole[:40], {"Content-Length": str(len(whole))})
+
+
+def dribbled(headers: bytes | None) -> Reply:
+    """A byte every 50 ms for seconds: of the body after whole headers, or of the headers themselves (None)."""
+
+    def reply(handler: Handler) -> None:
+        handler.close_connection = True
+        whole = completion(GOOD)
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(whole)}\r\n".encode()
+        if headers is not None:
+            handler.wfile.write(head + b"\r\n")
+        _write_until_refused(handler, whole if headers is not None else head, 0.05)
+
+    return reply
+
+
+def endless(handler: Handler) -> None:
+    handler.close_connection = True
+    handler.send(200, b"[", {"Content-Length": str(1 << 40)})
+    _write_until_refused(handler, b" " * (1 << 16), size=1 << 16)
+
+
+def endless_error(handler: Handler) -> None:
+    handler.close_connection = True
+    handler.send(500, b"[", {"Content-Length": str(1 << 40)})
+    _write_until_refused(handler, b" " * (1 << 16), size=1 << 16)
+
+
+def _write_until_refused(handler: Handler, content: bytes, pause: float = 0.0, size: int = 1) -> None:
+    """Over and over, until the other side has had enough."""
+    with suppress(OSError):
+        for number in itertools.count():
+            start = number * size % len(content)
+            handler.wfile.write(content[start : start + size])
+            time.sleep(pause)
 
 
 def slow(seconds: float) -> Reply:

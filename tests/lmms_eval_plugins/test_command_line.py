@@ -34,6 +34,7 @@ def launch(site, checkpoint, tmp_path):
     return run
 
 
+TOKEN = "an-odd-token-0123456789"
 PYTHON = [sys.executable]
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
 MINI = ("--tasks", "mini_scene", "--batch_size", "1", "--limit", "5")
@@ -47,8 +48,11 @@ def answers(folder: Path) -> dict:
 
 
 def test_the_official_command_and_the_same_in_two_processes(launch, tmp_path):
-    status, output, errors = launch([*ACCELERATE, "--num_processes=2"], *MINI, **METHOD)
+    status, output, errors = launch([*ACCELERATE, "--num_processes=2"], *MINI, HF_TOKEN=TOKEN, **METHOD)
     assert (status, errors) == (0, [])
+    assert "'token': '***'" in output  # lmms-eval logs it
+    assert TOKEN not in output
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
     assert "keeps 30 % of the prompt's entries" in output
     assert "1 process runs on cpu" in output
     assert "|mini_scene|" in output

@@ -110,13 +110,15 @@ def test_every_distinct_answer_is_asked_once_and_the_scores_are_written(folder, 
 def test_what_cannot_be_read_is_unjudged_never_zero_and_asked_again_alone(folder, monkeypatch, capsys):
     with serving([by_answer(green="no idea", black=BAD)]) as server:
         assert judge(folder, server, monkeypatch) == 1
-        assert len(server.requests) == 4 + client.TRIES
-    assert "error: 1 of 6 answers are unjudged; run again" in capsys.readouterr().err
+        assert len(server.requests) == 4 + client.TRIES_OF_REPLIES
+    output = capsys.readouterr()
+    assert "error: 1 of 6 answers are unjudged; run again" in output.err
+    assert "[kv] without a verdict: 1 x no dictionaries with a score in the reply" in output.out
     mine = result(folder)
     assert mine["metrics"][f"{METRIC},none"] == 50.0
     assert mine["counts"] == {"samples": 3, "failed": 0, "judged": 2, "unjudged": 1}
     assert mine["difference_to_full"][METRIC]["samples"] == 2
-    with serving([says(GOOD)]) as server:
+    with serving([says(GOOD)], port=server.server_port) as server:
         assert judge(folder, server, monkeypatch) == 0
         assert ["Answer: green" in str(request["body"]) for request in server.requests] == [True]
     assert result(folder)["metrics"][f"{METRIC},none"] == pytest.approx(200 / 3)
@@ -169,7 +171,7 @@ def test_killed_it_loses_only_what_was_in_flight(tmp_path, monkeypatch, environm
     kept = len(Verdicts(environment / "verdicts").load()._verdicts)
     assert 12 > asked >= 7
     assert kept >= asked - 2
-    with serving([says(GOOD)]) as server:
+    with serving([says(GOOD)], port=server.server_port) as server:
         assert judge(tmp_path / "out", server, monkeypatch) == 0
         assert len(server.requests) == 12 - kept
     assert result(tmp_path / "out", "full")["counts"]["judged"] == 12
@@ -206,10 +208,46 @@ def test_an_outage_ends_the_step_and_keeps_what_was_judged(tmp_path, monkeypatch
     monkeypatch.setattr(client, "TRIES", 2)
     with serving([says(GOOD)] * 4 + [fails(503)]) as server:
         assert judge(tmp_path / "out", server, monkeypatch) == 1
-        assert len(server.requests) == 4 + 2 * asking._MOST_OUTAGES
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "failed 16 answers in a row, the last with: HTTP 503; run the same command again" in line
+        assert len(server.requests) == 4 + 2 * asking._MOST_FAILURES
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert "gave no verdict on 16 answers in a row, the last with: HTTP 503; once it does, run the same" in line
+    assert "[kv] without a verdict: 16 x HTTP 503" in output.out
     assert result(tmp_path / "out", "full")["counts"] == {"samples": 30, "failed": 0, "judged": 4, "unjudged": 26}
+
+
+def test_a_judge_that_answers_prose_ends_the_step_and_the_next_one_begins_with_what_was_not_asked(
+    tmp_path, monkeypatch, capsys
+):
+    write_run(tmp_path / "out", "full", [f"answer {number}" for number in range(30)])
+    with serving([says("I would say yes")]) as server:
+        assert judge(tmp_path / "out", server, monkeypatch) == 1
+        assert len(server.requests) == client.TRIES_OF_REPLIES * asking._MOST_FAILURES
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "gave no verdict on 16 answers in a row, the last with: no dictionaries with a score in the reply" in line
+    with serving([says(GOOD)], port=server.server_port) as server:
+        assert judge(tmp_path / "out", server, monkeypatch) == 0
+        first = server.requests[0]["body"]["messages"][0]["content"]
+    assert "Predicted Answer: answer 16\n" in first
+
+
+def test_a_judge_that_sends_requests_elsewhere_ends_the_step(folder, monkeypatch, capsys):
+    with serving([says(GOOD)]) as other, serving([fails(307, Location=other.url)]) as server:
+        assert judge(folder, server, monkeypatch) == 1
+        assert (len(server.requests), len(other.requests)) == (1, 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "HTTP 307: it sends requests on to 127.0.0.1, and answers are sent nowhere but to OPENAI_API_URL" in line
+
+
+def test_verdicts_of_one_server_are_not_those_of_another(folder, monkeypatch):
+    with serving([says(GOOD)]) as one, serving([says(BAD)]) as other:
+        assert judge(folder, one, monkeypatch) == 0
+        assert judge(folder, other, monkeypatch) == 0
+        assert len(other.requests) == 5
+        assert result(folder)["metrics"][f"{METRIC},none"] == 0.0
+        assert judge(folder, one, monkeypatch) == 0
+        assert len(one.requests) == 5
+    assert result(folder)["metrics"][f"{METRIC},none"] == 100.0
 
 
 def test_a_key_that_is_refused_ends_the_step_with_one_line(folder, monkeypatch, capsys):

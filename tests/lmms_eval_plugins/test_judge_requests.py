@@ -1,5 +1,7 @@
 """One answer and a server that misbehaves: the right verdict, or unjudged, within a bounded number of tries."""
 
+import gzip
+import json
 import threading
 import time
 from email.utils import formatdate
@@ -9,7 +11,20 @@ import pytest
 from lmms_eval_plugins.judge import client, prompt
 from lmms_eval_plugins.judge.settings import JudgeSettings
 
-from .stub_judge import GOOD, MODEL, cut_off, fails, says, serving, slow, truncated
+from .stub_judge import (
+    GOOD,
+    MODEL,
+    completion,
+    cut_off,
+    dribbled,
+    endless,
+    endless_error,
+    fails,
+    says,
+    serving,
+    slow,
+    truncated,
+)
 
 KEY = "sk-very-secret-0123456789"
 ENTRY = {"question": "What {colour} is it?", "answer": "red", "prediction": "It is {crimson}."}
@@ -37,6 +52,15 @@ BAD_THEN_GOOD = {
     "500": fails(500),
     "503 that is no JSON": lambda handler: handler.send(503, b"<html>", {"Content-Type": "text/html"}),
     "timeout": slow(0.6),
+    "dribbled body": dribbled(b""),
+    "dribbled headers": dribbled(None),
+    "without end": endless,
+    "error without end": endless_error,
+    "compressed": lambda handler: handler.send(200, gzip.compress(b"{}"), {"Content-Encoding": "gzip"}),
+    "too deep": lambda handler: handler.send(200, b"[" * 100_000),
+    "very long reply": says("x" * 20_000 + GOOD),
+    "number of thousands of digits": says("{'score': 0x" + "f" * 5000 + "}"),
+    "name of thousands of digits": says("{'score': 4, 'pred': 0x" + "f" * 5000 + "}"),
     "truncated JSON": truncated,
     "connection cut": cut_off,
     "truncated dictionary": says("{'pred': 'yes', 'sc"),
@@ -69,10 +93,11 @@ def test_a_bad_reply_is_asked_again_and_the_verdict_is_right(bad):
 def test_a_reply_that_stays_bad_ends_as_unjudged(bad):
     with serving([bad]) as server:
         record = ask(server.url)
-    assert (record["status"], record["tries"]) == ("unjudged", client.TRIES)
+    tries = client.TRIES_OF_REPLIES if record["served"] else client.TRIES
+    assert (record["status"], record["tries"]) == ("unjudged", tries)
     assert record["error"]
     assert "score" not in record
-    assert len(server.requests) == client.TRIES
+    assert len(server.requests) == tries
 
 
 @pytest.mark.parametrize(
@@ -143,6 +168,36 @@ def test_no_server_is_unjudged_and_one_that_starts_late_is_asked_again():
             thread.join()
     assert found[0]["status"] == "judged"
     assert found[0]["tries"] > 1
+
+
+@pytest.mark.parametrize("headers", [None, b""])
+def test_a_server_that_sends_a_byte_now_and_then_holds_a_request_no_longer_than_the_timeout(headers):
+    with serving([dribbled(headers)]) as server:
+        started = time.monotonic()
+        record = ask(server.url)
+    assert time.monotonic() - started < 2 * client.TRIES * settings(server.url).timeout
+    assert record["error"] == "no reply in time"
+
+
+def test_a_redirect_is_not_followed_and_nothing_more_is_sent():
+    with serving([says(GOOD)]) as other:
+        for status in (301, 307, 308):
+            reply = fails(status, Location=other.url)
+            with serving([reply]) as server, pytest.raises(client.JudgeClosed, match="sends requests on to 127"):
+                ask(server.url)
+            assert len(server.requests) == 1
+        assert other.requests == []
+
+
+def test_what_the_server_says_of_itself_is_short_and_without_the_key():
+    named = json.loads(completion(f"{GOOD} for {KEY}")) | {"model": f"{KEY} " + "x" * 1000}
+    with serving([lambda handler: handler.send(200, json.dumps(named).encode())]) as server:
+        record = ask(server.url)
+    assert record["status"] == "judged"
+    assert KEY not in str(record)
+    assert record["reply"] == f"{GOOD} for ***"
+    assert record["model"].startswith("*** xxx")
+    assert len(record["model"]) < 100
 
 
 def test_what_is_sent_is_the_stock_question():
