@@ -47,14 +47,24 @@ def check_model_type(model_type: str | None, config: Any) -> None:
     """
     if model_type is None:
         return
-    row, text = model_row(model_type), config.get_text_config(decoder=True)
-    loaded = {
-        "model_type": config.model_type,
-        "hidden_size": text.hidden_size,
-        "layers": text.num_hidden_layers,
-    }
+    row, loaded = model_row(model_type), _sizes(config)
     wrong = [f"{key} {loaded[key]} (expected {row[key]})" for key in loaded if row[key] != loaded[key]]
     if wrong:
-        fitting = [n for n, r in model_rows().items() if all(r[k] == v for k, v in loaded.items())]
+        fitting = fitting_rows(config)
         advice = f"use {' or '.join(fitting)}" if fitting else "unset it"
         raise ConfigError(f"MODEL_TYPE={model_type!r} contradicts the loaded model: {', '.join(wrong)}; {advice}")
+
+
+def fitting_rows(config: Any) -> list[str]:
+    """Names of the rows that describe a model's config (a transformers PreTrainedConfig), in the order of the files."""
+    loaded = _sizes(config)
+    return [name for name, row in model_rows().items() if all(row[key] == value for key, value in loaded.items())]
+
+
+def _sizes(config: Any) -> dict[str, Any]:
+    text = config.get_text_config(decoder=True)
+    return {
+        "model_type": config.model_type,
+        "hidden_size": getattr(text, "hidden_size", None),
+        "layers": getattr(text, "num_hidden_layers", None),
+    }

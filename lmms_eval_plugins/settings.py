@@ -11,7 +11,7 @@ import torch
 from kv_caches import ConfigError, KVConfig
 from kv_caches.config import max_generated_tokens
 from kv_caches.errors import nearest
-from kv_caches.models import check_model_type
+from kv_caches.models import check_model_type, fitting_rows
 from lmms_eval_plugins import checkpoint, models, versions
 from lmms_eval_plugins.sweeps import load_sweep
 from lmms_eval_plugins.vision import VisionLimits, check_sampling
@@ -113,6 +113,8 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     hf_config = checkpoint.load_config(pretrained, values["revision"], values["trust_remote_code"])
     _check_family(family, pretrained, hf_config)
     check_model_type(env.get("MODEL_TYPE"), hf_config)
+    if kv is not None and kv.model_type is None:
+        kv = replace(kv, model_type=next(iter(fitting_rows(hf_config)), None))
     given = {**checkpoint.own_arguments(pretrained, env.get("MODEL_TYPE")), **given}
     values |= given
     check_sampling(values)

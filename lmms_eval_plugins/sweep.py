@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,8 @@ class _Sweep:
         env = {k: v for k, v in os.environ.items() if k != "KV_SWEEP"} | environment(configs[0])
         kind = "simple" if known.force_simple else "chat"
         first = settings.resolve(FAMILIES[known.model], kind, preflight.model_args(known), env)
+        model_type = first.kv.model_type  # as resolved: what is scored must equal what the wrappers make of it
+        configs = [replace(config, model_type=model_type) for config in configs]
         return cls(rest, [settings.for_config(first, config) for config in configs], known)
 
     def print_plan(self) -> None:

@@ -28,6 +28,8 @@ that was interrupted goes on where it stopped.
 ${about-}
 Environment:
   CKPT           checkpoint folder or hub id (default: that of $row); another size of the family is fine
+  MODEL_TYPE     row of configs/models whose name and paper numbers CKPT gets in tables; it must fit the checkpoint
+                 (default: the row of its architecture and sizes, if there is one)
   TASKS          lmms-eval tasks, separated by commas (default: $tasks)
   LIMIT          first N samples of each task, or a share below 1 (default: all)
   SWEEP          name in configs/sweeps, or a YAML file (default: paper)
@@ -67,7 +69,7 @@ read_environment() {
         [ -n "${!name-default}" ] || die "$name is empty; unset it for the default"
     done
     [[ ${CKPT-} != *,* ]] || die "CKPT=$CKPT: a comma cannot be part of it (lmms-eval splits its model arguments there)"
-    for name in KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP MODEL_TYPE; do
+    for name in KV_CACHE_TYPE PRUNE_RATIO KV_RETENTION KV_VARIANT KV_DECODE KV_PROFILE KV_SWEEP; do
         [ -z "${!name+set}" ] || say "$name=${!name} is ignored: METHODS, RETENTION and SWEEP choose what is scored"
         unset "$name"
     done
@@ -113,6 +115,7 @@ free_port() {
 use_embedded_model() { # a script may name a row and tasks for those who have neither a GPU nor a checkpoint
     if [ -z "${without_gpu-}" ] || [ "$gpus" -gt 0 ] || [ -n "${CKPT-}" ]; then return; fi
     row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
+    unset MODEL_TYPE
     export HF_HUB_OFFLINE=1 KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
     say "There is no GPU, and CKPT is not set: $row of configs/models on ${TASKS:-$tasks}, judged by KV_JUDGE=$KV_JUDGE"
     say "(the whole sweep on all samples takes about half an hour on two CPU cores; LIMIT=20, or SWEEP=quickstart, is quicker)"
@@ -195,8 +198,8 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
     find_machine
     use_embedded_model
     checkpoint=${CKPT:-$default_checkpoint}
-    # Another size of the family is no other MODEL_TYPE: the check is for the checkpoint of the row.
-    [ "$checkpoint" != "$default_checkpoint" ] || export MODEL_TYPE=$row
+    # Of another checkpoint the row follows from what it is: a copy of this row's, another size, or none of the rows.
+    [ "$checkpoint" != "$default_checkpoint" ] || export MODEL_TYPE=${MODEL_TYPE:-$row}
     name_output
     export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records}
     grid=(--sweep "$sweep" --methods "${METHODS-}" --retention "${RETENTION-}")

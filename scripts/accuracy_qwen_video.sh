@@ -12,7 +12,6 @@ VIDEO_MODEL=qwen-4B-video is the smaller model. Without a GPU and without CKPT, 
 own tasks with KV_JUDGE=exact: nothing is downloaded. MAX_GENERATED_TOKENS is 1500 unless set, as in the paper.
 '
 row=${VIDEO_MODEL:-${MODEL_TYPE:-qwen-8B-video}} row_in_name=1 row_variable=VIDEO_MODEL
-unset MODEL_TYPE
 tasks=videott_no_leading_oe,videott_paraphrase_oe,videott_wrong_leading_oe,videott_correct_leading_oe,videott_single_mc
 without_gpu=(tiny-video mini_video)
 more_model_args=max_pixels=203840 # of one frame, as in the script of the paper

@@ -47,6 +47,18 @@ def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_row_of_a_checkpoint_may_be_named_and_must_fit_it(tmp_path):
+    env = {"CKPT": "tiny_vlm/weights", "OUTPUT": f"{tmp_path}/out"}
+    result = script("accuracy_llava", "--dry-run", "--separate", MODEL_TYPE="tiny-vlm", **env)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.count("MODEL_TYPE=tiny-vlm") == 2
+    result = script("accuracy_llava", "--dry-run", MODEL_TYPE="llava-7B", **env)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: MODEL_TYPE='llava-7B' contradicts the loaded model: hidden_size 192 (expected 4096)")
+    assert line.endswith("use tiny-vlm")
+
+
 def test_without_gpu_and_checkpoint_video_runs_on_the_embedded_model_with_the_offline_judge(tmp_path):
     command = "env -u TASKS -u CKPT bash scripts/accuracy_qwen_video.sh --dry-run"
     result = run(command, **TINY | {"OUTPUT": f"{tmp_path}/out"})

@@ -10,6 +10,7 @@ from kv_caches import ConfigError
 from lmms_eval_plugins import versions
 from lmms_eval_plugins.families import LLAVA, QWEN3_VL
 from lmms_eval_plugins.settings import resolve, resolve_device
+from tiny_vlm import MODEL_DIR
 
 METHOD = {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0.9"}
 
@@ -123,6 +124,20 @@ def test_other_versions_of_what_computes_an_answer_are_another_fingerprint(good,
     assert known["transformers"] == transformers.__version__
     assert fingerprint() == fingerprint()
     assert len({fingerprint(), fingerprint(torch="2.0"), fingerprint(transformers="5.0"), fingerprint(av=None)}) == 4
+
+
+def test_the_row_follows_from_the_model_unless_it_is_named(good, tmp_path):
+    def named(pretrained, **env):
+        args = good | {"pretrained": str(pretrained)}
+        return resolve(LLAVA, "chat", args, METHOD | {"KV_SWEEP": "quickstart"} | env)
+
+    copy = shutil.copytree(MODEL_DIR, tmp_path / "a" / "copy")
+    run = named(copy)
+    assert {kv.model_type for kv in (run.kv, *run.sweep)} == {"tiny-vlm"}
+    assert run.fingerprint == named(copy, MODEL_TYPE="tiny-vlm").fingerprint == named(MODEL_DIR).fingerprint
+    assert named(good["pretrained"]).kv.model_type is None
+    with pytest.raises(ConfigError, match=r"MODEL_TYPE='llava-7B' contradicts the loaded model: .*; use tiny-vlm"):
+        named(copy, MODEL_TYPE="llava-7B")
 
 
 def test_processes_share_the_gpus_out(monkeypatch):

@@ -109,6 +109,9 @@ def test_what_failed_is_beside_the_results_until_it_has_a_score(command, folder)
     assert [path.parent.name for path in out.glob(f"*/{failed}")] == ["fastv-0.95"]
     counts = scores(out)["fastv-0.48"][1]
     assert (counts["samples"], counts["failed"]) == (2, 1)
+    assert f"[kv] MODEL_TYPE is not set; {MODEL_DIR} has the architecture and sizes of tiny-vlm" in done.output
+    full = json.loads((out / "full" / "result.mini_scene.json").read_text())
+    assert full["config"]["model_type"] == "tiny-vlm"
 
 
 def planned(checkpoint, folder, *argv, task="mini_scene"):
