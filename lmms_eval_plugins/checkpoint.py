@@ -20,11 +20,16 @@ _OF_ADAPTERS = re.compile(r"\blora_|\bbase_layer\b|\bmodules_to_save\b")
 _MERGE = "merge it into its model (peft: PeftModel.merge_and_unload().save_pretrained(FOLDER)) and name the result"
 
 
+class CheckpointNotThere(ConfigError):
+    """A checkpoint that cannot be read, now and on this machine."""
+
+
 def locate(pretrained: Any, revision: str) -> str:
     """The folder or hub id to load from.
 
     Raises:
-        ConfigError: there is no such folder, it is no checkpoint, or the hub id is not at hand offline.
+        CheckpointNotThere: there is no such folder, it is no checkpoint, or the hub id is not at hand offline.
+        ConfigError: none is named, or it is an adapter.
     """
     if not pretrained:
         raise ConfigError("--model_args has no pretrained=; name a checkpoint folder or a hub id")
@@ -34,12 +39,12 @@ def locate(pretrained: Any, revision: str) -> str:
         if (folder / "adapter_config.json").is_file():
             raise ConfigError(f"pretrained={name}: it is an adapter (adapter_config.json) and no whole model; {_MERGE}")
         if not (folder / "config.json").is_file():
-            raise ConfigError(f"pretrained={name}: the folder has no config.json, so it is no checkpoint")
+            raise CheckpointNotThere(f"pretrained={name}: the folder has no config.json, so it is no checkpoint")
         return str(folder)
     if not _HUB_ID.fullmatch(name) or name.startswith("."):
-        raise ConfigError(f"pretrained={name}: there is no such folder")
+        raise CheckpointNotThere(f"pretrained={name}: there is no such folder")
     if huggingface_hub.constants.HF_HUB_OFFLINE and not _cached(name, revision):
-        raise ConfigError(
+        raise CheckpointNotThere(
             f"pretrained={name}: there is no such folder, and the Hugging Face cache has no such model "
             "(HF_HUB_OFFLINE=1 forbids to download it)"
         )
@@ -97,13 +102,13 @@ def load_config(pretrained: str, revision: str, trust_remote_code: bool) -> Any:
     """The checkpoint's transformers configuration.
 
     Raises:
-        ConfigError: it cannot be read or fetched.
+        CheckpointNotThere: it cannot be read or fetched.
     """
     try:
         return AutoConfig.from_pretrained(pretrained, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"pretrained={pretrained}: its configuration cannot be read: {reason}") from error
+        raise CheckpointNotThere(f"pretrained={pretrained}: its configuration cannot be read: {reason}") from error
 
 
 def identity(pretrained: str, hf_config: Any) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import huggingface_hub
 from packaging.requirements import Requirement
 from packaging.version import Version
+from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from kv_caches import ConfigError
 from kv_caches.errors import nearest
@@ -22,6 +23,7 @@ from lmms_eval_plugins.settings import RunSettings
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements.txt"
 _LEAST_FREE = 1 << 30
+_FLASH = {"2": ("flash-attn", is_flash_attn_2_available), "3": ("flash-attn-3", is_flash_attn_3_available)}
 _TESTED = ("torch", "transformers", "lmms-eval", "accelerate", "datasets", "qwen-vl-utils")
 
 
@@ -39,6 +41,8 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
+    if run is not None:
+        found += _kernel(run)
     if run is not None and run.device.startswith("cuda"):
         found += _memory(run)
     return found
@@ -156,6 +160,21 @@ def _disk() -> Iterator[str]:
     free = shutil.disk_usage(existing).free
     if free < _LEAST_FREE:
         yield f"{folder}: {free / 2**20:.0f} MiB are free on its disk; records and results need 1 GiB"
+
+
+def _kernel(run: RunSettings) -> Iterator[str]:
+    """An attention kernel that could not be loaded beside the weights, or would fail at every sample."""
+    version = (run.attn_implementation or "").removeprefix("flash_attention_")
+    if version not in _FLASH:
+        return
+    asked, instead = f"attn_implementation={run.attn_implementation} in --model_args", "attn_implementation=sdpa"
+    package, available = _FLASH[version]
+    if run.device == "cpu":
+        yield f"{asked}: flash attention needs a GPU, and this run is on the CPU; use {instead}"
+    elif not available(kernels_fallback_ok=True):  # as transformers: the package, or the kernel from the hub
+        yield f"{asked}: {package} is not installed, or does not work here; install it, or use {instead}"
+    elif run.dtype == "float32":
+        yield f"{asked}: flash attention has no dtype=float32; use dtype=bfloat16, or {instead}"
 
 
 def _memory(run: RunSettings) -> Iterator[str]:

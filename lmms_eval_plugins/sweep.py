@@ -15,11 +15,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_OF_ONE_CONFIGURATION = ("KV_CACHE_TYPE", "PRUNE_RATIO", "KV_RETENTION", "KV_VARIANT", "KV_DECODE", "KV_PROFILE")
 _CANNOT_RUN_YET = 3
 
 
@@ -36,24 +35,29 @@ def _main(argv: Sequence[str] | None) -> int:
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
     from kv_caches import ConfigError, UnsupportedError
-    from lmms_eval_plugins import checks, files, preflight
+    from lmms_eval_plugins import checks, files, planning, preflight
     from lmms_eval_plugins.errors import stop_on_interrupt
 
     files.print_everything()
-    known, sweep, found = preflight.parse(rest), None, []
+    known, found = preflight.parse(rest), []
+    configs: list[Any] = []
+    runs: list[Any] = []
     try:
-        sweep = _Sweep.planned(options, rest, known)
-    except (ConfigError, UnsupportedError) as error:
+        configs = planning.configurations(known, options.sweep, options.methods, options.retention)
+        runs = planning.resolved(known, configs)
+    except planning.CheckpointNotThere as error:
         found.append(str(error))
-    found += checks.problems(known, sweep.runs[0] if sweep else None)
-    if sweep is not None and options.dry_run:
-        sweep.print_plan()
+    except (ConfigError, UnsupportedError) as error:
+        configs = []
+        found.append(str(error))
+    found += checks.problems(known, runs[0] if runs else None)
+    if configs and options.dry_run:
+        planning.show(known, configs, runs)
         return _say_what_is_missing(found)
     checks.stop_on(found)
-    assert sweep is not None
     checks.print_notices()
     with stop_on_interrupt():
-        return sweep.run()
+        return _Sweep(rest, runs).run()
 
 
 def _say_what_is_missing(found: list[str]) -> int:
@@ -86,49 +90,8 @@ class _Sweep:
 
     arguments: list[str]
     runs: list[Any]  # RunSettings
-    known: argparse.Namespace
     full: dict[str, Any] = field(default_factory=dict)
     processes: int = 1
-
-    @classmethod
-    def planned(cls, options: argparse.Namespace, rest: list[str], known: argparse.Namespace) -> _Sweep:
-        """Checks everything that can be checked without a model."""
-        from kv_caches import ConfigError, KVConfig
-        from kv_caches.config import max_generated_tokens
-        from lmms_eval_plugins import preflight, settings
-        from lmms_eval_plugins.families import FAMILIES
-        from lmms_eval_plugins.sweeps import chosen, environment
-
-        for name in _OF_ONE_CONFIGURATION:
-            if name in os.environ:
-                raise ConfigError(f"{name}={os.environ[name]} is set, but a sweep names its configurations: unset it")
-        if known.model not in FAMILIES:
-            raise ConfigError(f"--model {known.model}: a sweep needs one of {', '.join(FAMILIES)}")
-        base = KVConfig(model_type=os.environ.get("MODEL_TYPE"), max_new_tokens=max_generated_tokens())
-        name = options.sweep or os.environ.pop("KV_SWEEP", "paper")
-        configs = chosen(name, options.methods, options.retention, base)
-        env = {k: v for k, v in os.environ.items() if k != "KV_SWEEP"} | environment(configs[0])
-        kind = "simple" if known.force_simple else "chat"
-        first = settings.resolve(FAMILIES[known.model], kind, preflight.model_args(known), env)
-        model_type = first.kv.model_type  # as resolved: what is scored must equal what the wrappers make of it
-        configs = [replace(config, model_type=model_type) for config in configs]
-        return cls(rest, [settings.for_config(first, config) for config in configs], known)
-
-    def print_plan(self) -> None:
-        """One line per configuration: label, fingerprint, answers in its store."""
-        from lmms_eval_plugins.records import base_dir
-        from lmms_eval_plugins.store import newest_records
-        from lmms_eval_plugins.sweeps import label
-
-        first = self.runs[0]
-        print(f"{len(self.runs)} runs of {first.pretrained} ({first.wrapper} prompts) on {self.known.tasks}")
-        for run in self.runs:
-            found = newest_records(base_dir() / run.fingerprint)
-            done: dict[str, int] = {}
-            for key, record in found.items():
-                done[key.task] = done.get(key.task, 0) + (record["status"] == "ok")
-            there = ", ".join(f"{count} of {task}" for task, count in sorted(done.items())) or "nothing"
-            print(f"{label(run.kv):28} {run.fingerprint}  there: {there}")
 
     def run(self) -> int:
         """Scores every configuration; status 1 if one of them has no score."""

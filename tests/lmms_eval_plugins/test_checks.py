@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+from lmms_eval.utils import simple_parse_args_string
 
 from lmms_eval_plugins import checks, memory, needs, preflight, sweep
 from lmms_eval_plugins.errors import RunStopped
@@ -136,6 +137,72 @@ def test_a_dry_run_shows_the_plan_and_then_what_is_missing(checkpoint, monkeypat
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 5 + 1
     assert lines[-1].startswith("cannot run yet: --tasks textcaps_val: the caption metrics need Java")
+
+
+@pytest.mark.parametrize("name", ["/not/fetched/yet", "someone/some-model"])
+def test_a_dry_run_plans_for_a_checkpoint_that_is_not_there_yet(name, monkeypatch, capsys):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    arguments = ["--sweep", "quickstart", "--model", "llava_hf", "--model_args", f"pretrained={name},device_map=cpu"]
+    arguments += ["--tasks", "mini_chart"]
+    assert sweep.main([*arguments, "--dry-run"]) == 3
+    first, *runs, last = capsys.readouterr().out.splitlines()
+    assert first == f"5 runs of {name} (chat prompts) on mini_chart"
+    assert [line.split()[0] for line in runs] == [
+        "full",
+        *(f"tgv_kv-{share}" for share in ("0.50", "0.80", "0.90", "0.95")),
+    ]
+    assert last.startswith(f"cannot run yet: pretrained={name}: there is no such folder")
+    with pytest.raises(RunStopped) as stopped:
+        sweep.main(arguments)
+    assert stopped.value.message == last.removeprefix("cannot run yet: ")
+
+
+def test_what_can_never_run_is_not_planned(capsys):
+    arguments = ["--model", "llava_hf", "--model_args", "pretrained=/not/fetched/yet", "--methods", "tgv_vk"]
+    with pytest.raises(RunStopped, match="1"):
+        sweep.main(["--dry-run", *arguments, "--tasks", "mini_chart"])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Did you mean 'tgv_kv'?" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "device", "there", "message"),
+    [
+        (
+            "attn_implementation=flash_attention_2,device_map=cpu",
+            "cpu",
+            True,
+            "needs a GPU, and this run is on the CPU",
+        ),
+        (
+            "attn_implementation=flash_attention_2",
+            "cuda",
+            False,
+            "flash_attention_2 in --model_args: flash-attn is not in",
+        ),
+        (
+            "attn_implementation=flash_attention_3",
+            "cuda",
+            False,
+            "flash_attention_3 in --model_args: flash-attn-3 is not",
+        ),
+        ("attn_implementation=flash_attention_2,dtype=float32", "cuda", True, "no dtype=float32; use dtype=bfloat16"),
+        ("attn_implementation=flash_attention_2,dtype=bfloat16", "cuda", True, None),
+        ("attn_implementation=sdpa", "cuda", False, None),
+    ],
+)
+def test_a_flash_kernel_that_could_not_run_is_found_before_weights(
+    arguments, device, there, message, checkpoint, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: device == "cuda")
+    monkeypatch.setattr(memory, "free_bytes", lambda run: 1 << 40)
+    flash = {version: (package, lambda **_: there) for version, (package, _) in checks._FLASH.items()}
+    monkeypatch.setattr(checks, "_FLASH", flash)
+    args = simple_parse_args_string(f"pretrained={checkpoint('llava')},{arguments}")
+    found = checks.problems(preflight.parse(["--tasks", "mini_chart"]), resolve(FAMILIES["llava_hf"], "chat", args, {}))
+    assert len(found) == (message is not None)
+    assert all(message in problem and "attn_implementation=sdpa" in problem for problem in found)
 
 
 def test_a_switch_that_is_neither_on_nor_off_is_a_problem(monkeypatch):
