@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -16,6 +15,7 @@ from .errors import ConfigError, nearest
 from .method import Method
 from .models import model_row
 from .profiles import profile_digest
+from .values import NUMBER, text, whole
 
 FINGERPRINT_VERSION = "v1"
 DECODE_MODES = ("append", "evict")
@@ -38,6 +38,7 @@ KNOWN_VARIABLES = {
     "KV_JUDGE_TIMEOUT": "seconds that one request to the judge model may take; default 60",
     "KV_JUDGE_BACKOFF": "seconds before a failed request is tried again, doubled each time; default 1",
 }
+_TEXTS = ("method", "variant", "decode", "model_type", "profile")
 _CHECKED_PREFIXES = ("KV_", "PRUNE_")
 
 
@@ -65,20 +66,24 @@ class KVConfig:
     profile: str | None = None
 
     def __post_init__(self) -> None:
+        for name in _TEXTS:
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name in ("method", "variant", "decode")):
+                raise ConfigError(f"{name}={text(value)} must be text, not {type(value).__name__}")
         object.__setattr__(self, "method", registry.canonical(self.method))
         object.__setattr__(self, "variant", self.variant or registry.variants(self.method)[0])
         if self.model_type is not None:
             model_row(self.model_type)
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens={self.max_new_tokens} must be at least 1")
+        if self.max_new_tokens is not None:
+            whole("max_new_tokens", self.max_new_tokens, least=1)
         if self.retention is None:
             if self.method != "full":
                 raise ConfigError(f"method={self.method!r} needs retention, the share kept: 0.05 keeps 5 %")
             object.__setattr__(self, "retention", 1.0)
-        if not isinstance(self.retention, int | float):
-            raise ConfigError(f"retention={self.retention!r} must be a number in (0, 1]")
+        if not isinstance(self.retention, int | float) or isinstance(self.retention, bool):
+            raise ConfigError(f"retention={text(self.retention)} must be a number in (0, 1]")
         if not 0 < self.retention <= 1:
-            raise ConfigError(f"KV_RETENTION={self.retention:g} must be in (0, 1]: it is the share of entries kept")
+            raise ConfigError(f"KV_RETENTION={text(self.retention)} must be in (0, 1]: it is the share of entries kept")
         if self.method == "full" and self.retention != 1:
             raise ConfigError(
                 f"KV_CACHE_TYPE=none keeps every entry, but the ratio given keeps {_percent(self.retention)}: "
@@ -157,12 +162,8 @@ class KVConfig:
 
 def max_generated_tokens(env: Mapping[str, str] = os.environ) -> int | None:
     """MAX_GENERATED_TOKENS as a positive integer, or None when unset."""
-    text = env.get("MAX_GENERATED_TOKENS")
-    if text is None:
-        return None
-    if not re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", text, flags=re.ASCII):
-        raise ConfigError(f"MAX_GENERATED_TOKENS={text!r} must be a whole number of at least 1")
-    return int(text)
+    value = env.get("MAX_GENERATED_TOKENS")
+    return None if value is None else whole("MAX_GENERATED_TOKENS", value, least=1)
 
 
 def _percent(share: float) -> str:
@@ -178,21 +179,18 @@ def _check_names(env: Mapping[str, str]) -> None:
             )
 
 
-def _share(name: str, text: str) -> Decimal:
-    number = re.fullmatch(
-        r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*", text, flags=re.ASCII | re.IGNORECASE
-    )
-    value = Decimal(text.strip() if number else "nan")
+def _share(name: str, given: str) -> Decimal:
+    value = Decimal(given.strip() if NUMBER.fullmatch(given) else "nan")
     evicted = name == "PRUNE_RATIO"
     meaning = "the share evicted, in [0, 1)" if evicted else "the share kept, in (0, 1]"
     if not value.is_finite():
         raise ConfigError(
-            f"{name}={text!r} is not a number; it is {meaning}, e.g. {name}={'0.95' if evicted else '0.05'}"
+            f"{name}={given!r} is not a number; it is {meaning}, e.g. {name}={'0.95' if evicted else '0.05'}"
         )
     if not (0 <= value < 1 if evicted else 0 < value <= 1):
         hint = f" For {value.normalize():f} % write {name}={(value / 100).normalize():f}." if 1 < value < 100 else ""
         hint = " Evicting everything leaves nothing to attend to." if evicted and value == 1 else hint
-        raise ConfigError(f"{name}={text} is out of range: it is {meaning}.{hint}")
+        raise ConfigError(f"{name}={given} is out of range: it is {meaning}.{hint}")
     return value
 
 

@@ -16,7 +16,7 @@ from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_availa
 
 from kv_caches import ConfigError
 from kv_caches.errors import nearest
-from lmms_eval_plugins import kept, memory, needs, records
+from lmms_eval_plugins import kept, launcher, memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
@@ -37,7 +37,7 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
     names = [name.strip() for name in (args.tasks or "").split(",") if name.strip()]
     found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(_unknown(names))
     wanted = needs.of(names)
-    found += [*_data(wanted), *_switches()]
+    found += [*launcher.problems(), *_data(wanted), *_switches()]
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
@@ -60,7 +60,7 @@ def stop_on(found: list[str]) -> None:
 
 def print_notices() -> None:
     """Says which of the packages that can change an answer are not those of the tested set."""
-    other = list(untested()) if int(os.environ.get("RANK", 0)) == 0 else []
+    other = list(untested()) if launcher.rank() == 0 else []
     if other:
         print(f"[kv] not the tested set (requirements.txt): {', '.join(other)}", flush=True)
 
@@ -180,7 +180,7 @@ def _kernel(run: RunSettings) -> Iterator[str]:
 def _memory(run: RunSettings) -> Iterator[str]:
     """Each process looks at its own GPU; what only a later one sees, it has to say itself."""
     for problem in memory.problems(run):
-        if int(os.environ.get("RANK", 0)):
+        if launcher.rank():
             raise RunStopped(problem, process=True)
         yield problem
 

@@ -4,13 +4,13 @@ lmms-eval prints a traceback for every `Exception` and then exits with status 0,
 `SystemExit`, which passes through.
 """
 
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kv_caches import ConfigError, UnsupportedError
+from lmms_eval_plugins import launcher
 from lmms_eval_plugins.redaction import redacted
 
 _SECONDS_FOR_THE_FIRST_PROCESS = 3
@@ -26,7 +26,7 @@ class RunStopped(SystemExit):
     def __init__(self, message: str, process: bool = False):
         super().__init__(1)
         self.message = message = redacted(message)
-        rank = int(os.environ.get("RANK", 0))
+        rank = launcher.rank()
         if rank == 0 or process:
             print(f"error: {message}" + (f" (process {rank})" if rank else ""), file=sys.stderr, flush=True)
         else:

@@ -16,8 +16,8 @@ from typing import Any
 from PIL import Image
 from transformers import BatchFeature
 
-from kv_caches import ConfigError
 from kv_caches.prompt import Prompt, split_batch, vision_token_ids
+from kv_caches.values import switch
 from lmms_eval_plugins.pictures import Block, blocks
 from lmms_eval_plugins.records import base_dir, write_json
 
@@ -30,10 +30,7 @@ def wanted(env: Mapping[str, str] = os.environ) -> bool:
     Raises:
         ConfigError: neither 0 nor 1.
     """
-    value = env.get("KV_RECORD_KEPT", "0")
-    if value not in ("0", "1"):
-        raise ConfigError(f"KV_RECORD_KEPT={value} is not allowed; allowed: 0, 1")
-    return value == "1"
+    return switch("KV_RECORD_KEPT", env)
 
 
 def write_prompts(batch: BatchFeature, names: Sequence[str], processor: Any, config: Any) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import torch
 
+from lmms_eval_plugins import launcher
 from lmms_eval_plugins.settings import RunSettings
 
 _LONGEST = 16384
@@ -50,7 +50,7 @@ def cache_bytes(run: RunSettings) -> tuple[int, int]:
 
 def free_bytes(run: RunSettings) -> int:
     """Free memory of the GPU, or of all if the model is spread over them."""
-    spread = run.device_map == "auto" and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) == 1
+    spread = run.device_map == "auto" and launcher.count("LOCAL_WORLD_SIZE") == 1
     devices = range(torch.cuda.device_count()) if spread else [torch.device(run.device)]
     return sum(torch.cuda.mem_get_info(device)[0] for device in devices)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from loguru import logger
 
 from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
+from kv_caches.values import read_yaml
 from lmms_eval_plugins import checks, files, settings
-from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
 from lmms_eval_plugins.redaction import redact_output
@@ -43,7 +43,8 @@ def prepare_command_line() -> None:
         # Before lmms-eval makes its Accelerator: several processes on CPU need gloo.
         os.environ["ACCELERATE_USE_CPU"] = "true"
     if args.config:
-        _refuse_shared_cache(args)
+        with stop_on_config_error():
+            _refuse_shared_cache(args)
     elif args.model in FAMILIES:
         _check_run(args)
     elif args.model is not None:
@@ -77,8 +78,12 @@ def _check_run(args: argparse.Namespace) -> None:
 def _refuse_shared_cache(args: argparse.Namespace) -> None:
     """A configuration file can set the environment of each run, so fingerprints cannot be added beforehand."""
     path = Path(args.config)
-    runs = yaml.safe_load(path.read_text()) if path.is_file() else []
+    runs = read_yaml(path, aliases=True) if path.is_file() else []
     for run in runs if isinstance(runs, list) else [runs]:
+        if not isinstance(run, dict):
+            raise ConfigError(
+                f"--config {path}: {run!r:.60} is no run; a mapping of arguments, or a list of them, is needed"
+            )
         cache = args.use_cache or run.get("use_cache")
         if cache and run.get("model") in FAMILIES and "kv_fingerprint" not in str(run.get("model_args")):
             raise RunStopped(
@@ -108,7 +113,11 @@ def model_args(args: argparse.Namespace) -> dict[str, Any]:
     from lmms_eval.utils import simple_parse_args_string
 
     extra = {"device": args.device, "batch_size": args.batch_size}
-    return simple_parse_args_string(args.model_args or "") | {k: v for k, v in extra.items() if v is not None}
+    try:
+        given = simple_parse_args_string(args.model_args or "")
+    except ValueError as error:  # a part without =, or digits that are none
+        raise ConfigError(f"--model_args {args.model_args}: name=value, separated by commas, is needed") from error
+    return given | {k: v for k, v in extra.items() if v is not None}
 
 
 def _set_argument(name: str, value: str) -> None:

@@ -12,7 +12,8 @@ from kv_caches import ConfigError, KVConfig
 from kv_caches.config import max_generated_tokens
 from kv_caches.errors import nearest
 from kv_caches.models import check_model_type, fitting_rows
-from lmms_eval_plugins import checkpoint, models, versions
+from kv_caches.values import one_of, switch, text, whole
+from lmms_eval_plugins import checkpoint, launcher, models, versions
 from lmms_eval_plugins.sweeps import load_sweep
 from lmms_eval_plugins.vision import VisionLimits, check_sampling
 
@@ -40,6 +41,9 @@ _NOT_IN_FINGERPRINT = (
 )
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 _DEVICES = ("cpu", "cuda", "cuda:0")
+_SWITCHES = ("trust_remote_code", "use_cache", "interleave_visuals", "enable_thinking")
+_TEXTS = ("revision", "system_prompt", "reasoning_prompt", "chat_template", "kv_fingerprint")
+_IN_ARGUMENTS = " in --model_args"
 _KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3")
 
 
@@ -128,14 +132,14 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
         device=device,
         device_map=device_map,
         dtype=_dtype(values["dtype"], family, device),
-        batch_size=_batch_size(values["batch_size"]),
-        attn_implementation=_one_of("attn_implementation", values["attn_implementation"], _KERNELS, optional=True),
+        batch_size=whole("--batch_size", values["batch_size"], 1),
+        attn_implementation=_kernel(values["attn_implementation"]),
         trust_remote_code=values["trust_remote_code"],
         kv=kv,
         vision=VisionLimits.from_env(env, hf_config.model_type, family.token_side),
         hf_config=hf_config,
         fingerprint="",
-        allow_failures=_switch("KV_ALLOW_FAILURES", env),
+        allow_failures=switch("KV_ALLOW_FAILURES", env),
         options={name: values[name] for name in family.options} | {"use_cache": values["use_cache"]},
         sweep=_sweep(env, kv),
         decode_batch=_decode_batch(env),
@@ -170,10 +174,8 @@ def _sweep(env: Mapping[str, str], kv: KVConfig | None) -> tuple[KVConfig, ...]:
 
 
 def _decode_batch(env: Mapping[str, str]) -> int | None:
-    value = env.get("KV_DECODE_BATCH", "")
-    if value and not (value.isdecimal() and int(value)):
-        raise ConfigError(f"KV_DECODE_BATCH={value}: a whole number from 1 is needed (unset: what fits into memory)")
-    return int(value) if value else None
+    value = env.get("KV_DECODE_BATCH")
+    return whole("KV_DECODE_BATCH", value, 1, meaning=" (unset: what fits into memory)") if value else None
 
 
 def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
@@ -200,9 +202,11 @@ def _known(family: Family, args: dict[str, Any]) -> dict[str, Any]:
                 f"--model_args: {family.name} has no argument {name!r}; allowed: {', '.join(sorted(allowed))}."
                 + nearest(name, allowed)
             )
-    for name in ("trust_remote_code", "use_cache"):
-        if not isinstance(args.get(name, False), bool):
-            raise ConfigError(f"{name}={args[name]} in --model_args: True or False is needed")
+    for name, value in args.items():
+        if name in _SWITCHES and not isinstance(value, bool | None):
+            raise ConfigError(f"--model_args {name}={text(value)}: True or False is needed")
+        if name in _TEXTS and not isinstance(value, str | None):
+            raise ConfigError(f"--model_args {name}={text(value)}: text is needed, and lmms-eval reads it as a number")
     return {name: value for name, value in args.items() if value is not None}
 
 
@@ -228,12 +232,12 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
     if asked == "cpu" or not cuda:
         return "cpu", "cpu"
     _check_number(asked)
-    processes = int(env.get("LOCAL_WORLD_SIZE", env.get("WORLD_SIZE", 1)))
+    processes = launcher.count("LOCAL_WORLD_SIZE" if "LOCAL_WORLD_SIZE" in env else "WORLD_SIZE", env)
     if processes == 1:
         return (asked or "cuda"), (device_map or asked or "cuda")
     if asked.startswith("cuda:"):
         return asked, asked
-    local_rank, gpus = int(env.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    local_rank, gpus = launcher.count("LOCAL_RANK", env), torch.cuda.device_count()
     if processes > gpus:
         raise ConfigError(
             f"{processes} processes, but this machine has {gpus} CUDA device(s); use --num_processes={gpus}"
@@ -243,8 +247,8 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
 
 def _device(name: str, asked: Any, allowed: tuple[str, ...]) -> str:
     value = str(asked or "")
-    if value and not re.fullmatch(r"cuda:\d+", value):
-        _one_of(name, value, allowed)
+    if value and not re.fullmatch(r"cuda:[0-9]{1,3}", value):
+        one_of(name, value, allowed, _IN_ARGUMENTS)
     return value
 
 
@@ -257,29 +261,8 @@ def _check_number(asked: str) -> None:
 def _dtype(asked: Any, family: Family, device: str) -> str:
     if asked is None:
         return "float32" if device == "cpu" else family.default_dtype
-    return _one_of("dtype", str(asked), _DTYPES)
+    return one_of("dtype", str(asked), _DTYPES, _IN_ARGUMENTS)
 
 
-def _batch_size(asked: Any) -> int:
-    try:
-        size = int(asked)
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ConfigError(f"--batch_size {asked}: a whole number from 1 is needed")
-    return size
-
-
-def _switch(name: str, env: Mapping[str, str]) -> bool:
-    value = env.get(name, "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(f"{name}={value}: 1 (yes) or 0 (no) is needed")
-    return value == "1"
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...], optional: bool = False) -> Any:
-    if value in allowed or (optional and value is None):
-        return value
-    raise ConfigError(
-        f"{name}={value} in --model_args is unknown; allowed: {', '.join(allowed)}.{nearest(str(value), allowed)}"
-    )
+def _kernel(asked: Any) -> Any:
+    return None if asked is None else one_of("attn_implementation", asked, _KERNELS, _IN_ARGUMENTS)

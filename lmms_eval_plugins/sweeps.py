@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from kv_caches import ConfigError, KVConfig
 from kv_caches.errors import nearest
 from kv_caches.registry import canonical, variants
+from kv_caches.values import number, read_yaml, text
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs" / "sweeps"
 _KEYS = {"retention", "methods"}
-_ENTRY_KEYS = {"method", "variant", "decode", "retention", "profile"}
+_TEXTS = ("method", "variant", "decode", "profile")
+_ENTRY_KEYS = {*_TEXTS, "retention"}
 
 
 def sweep_names() -> list[str]:
@@ -64,10 +64,7 @@ def _check_labels(path: Path, configs: Iterable[KVConfig]) -> None:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     """A sweep's content, its form checked."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or set(content) != _KEYS:
         raise ConfigError(f"{path}: a sweep has exactly the keys {', '.join(sorted(_KEYS))}")
     for key in sorted(_KEYS):
@@ -82,8 +79,8 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
 def _check_shares(path: Path, shares: Sequence[Any]) -> None:
     for share in shares:
-        if isinstance(share, bool) or not isinstance(share, int | float):
-            raise ConfigError(f"{path}: retention {share!r} must be a number, the share kept, such as 0.05")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ConfigError(f"{path}: retention {text(share)} must be a number in (0, 1], the share kept, e.g. 0.05")
 
 
 def chosen(name: str, methods: str = "", retention: str = "", base: KVConfig | None = None) -> list[KVConfig]:
@@ -93,9 +90,9 @@ def chosen(name: str, methods: str = "", retention: str = "", base: KVConfig | N
         ConfigError: as `load_sweep`, or a budget that is no number.
     """
     try:
-        shares = [float(part) for part in retention.replace(",", " ").split()]
-    except ValueError as error:
-        raise ConfigError(f"--retention {retention}: shares kept are numbers, such as 0.5,0.1") from error
+        shares = [number("--retention", part, most=1) for part in retention.replace(",", " ").split()]
+    except ConfigError as error:
+        raise ConfigError(f"{error}: shares kept, such as 0.5,0.1") from error
     return load_sweep(name, methods.replace(",", " ").split(), shares, base)
 
 
@@ -118,7 +115,13 @@ def _entry(path: Path, entry: Any, budgets: Sequence[float], base: KVConfig) -> 
         if key not in _ENTRY_KEYS:
             allowed = ", ".join(sorted(_ENTRY_KEYS))
             raise ConfigError(
-                f"{path}: {key!r} in {entry!r} is not allowed; allowed: {allowed}.{nearest(key, _ENTRY_KEYS)}"
+                f"{path}: {key!r} in {entry!r} is not allowed; allowed: {allowed}.{nearest(str(key), _ENTRY_KEYS)}"
+            )
+    for key in _TEXTS:
+        if not isinstance(fields.get(key, ""), str):
+            raise ConfigError(
+                f"{path}: {key} of {entry['method']} must be text, and YAML reads it as {text(fields[key])}: put it in "
+                "quotes"
             )
     own = fields.pop("retention", None)
     if canonical(fields["method"], f"{path}: method") == "full":

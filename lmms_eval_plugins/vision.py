@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kv_caches import ConfigError
+from kv_caches.values import number, whole
 
 _MOST_TOKENS = 16384
 _LEAST = {"min_pixels": 1, "max_pixels": 1, "total_pixels": 1, "max_num_frames": 2, "max_frames_num": 2}
@@ -51,11 +52,10 @@ def check_sampling(values: Mapping[str, Any]) -> None:
     """
     for name, least in _LEAST.items():
         value = values.get(name)
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise ConfigError(f"{name}={value} in --model_args: a whole number from {least} is needed")
-    fps = values.get("fps")
-    if fps is not None and (not isinstance(fps, int | float) or fps <= 0):
-        raise ConfigError(f"fps={fps} in --model_args: a number above 0 is needed")
+        if value is not None:
+            whole(f"--model_args {name}", value, least)
+    if values.get("fps") is not None:
+        number("--model_args fps", values["fps"])
     least, most = values.get("min_pixels"), values.get("max_pixels")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"max_pixels={most} in --model_args is below min_pixels={least}; set both")
@@ -65,15 +65,13 @@ def _tokens(env: Mapping[str, str]) -> int | None:
     value = env.get("IMAGE_MAX_TOKEN_NUM")
     if not value:
         return None
-    if not value.isdecimal() or not 4 <= int(value) <= _MOST_TOKENS:
-        raise ConfigError(f"IMAGE_MAX_TOKEN_NUM={value}: a whole number from 4 to {_MOST_TOKENS} is needed")
-    return int(value)
+    return whole("IMAGE_MAX_TOKEN_NUM", value, 4, _MOST_TOKENS)
 
 
 def _aspect_ratio(env: Mapping[str, str]) -> str | None:
     value = env.get("VISION_ASPECT_RATIO")
     if not value:
         return None
-    if not re.fullmatch(r"anyres_max_[1-9]\d*", value):
+    if not re.fullmatch(r"anyres_max_[1-9][0-9]{0,3}", value):
         raise ConfigError(f"VISION_ASPECT_RATIO={value}: anyres_max_<n> is needed, such as anyres_max_9")
     return value

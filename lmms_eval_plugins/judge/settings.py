@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from kv_caches import ConfigError
-from kv_caches.errors import nearest
+from kv_caches.values import number, one_of, whole
 
 KINDS = ("api", "exact", "none")
 DEFAULT_URL = "https://api.openai.com/v1/chat/completions"
@@ -43,15 +43,12 @@ class JudgeSettings:
         Raises:
             ConfigError: a value that is not allowed.
         """
-        kind = env.get("KV_JUDGE") or "api"
-        if kind not in KINDS:
-            raise ConfigError(f"KV_JUDGE={kind} is unknown; allowed: {', '.join(KINDS)}.{nearest(kind, KINDS)}")
         return cls(
-            kind=kind,
+            kind=one_of("KV_JUDGE", env.get("KV_JUDGE") or "api", KINDS),
             model=env.get("GPT_EVAL_MODEL_NAME", "").strip(),
             base_url=_base_url(env.get("OPENAI_API_URL") or DEFAULT_URL),
             key=env.get("OPENAI_API_KEY", "").strip(),
-            concurrency=_whole("KV_JUDGE_CONCURRENCY", env, _CONCURRENCY, _MOST),
+            concurrency=whole("KV_JUDGE_CONCURRENCY", env.get("KV_JUDGE_CONCURRENCY") or _CONCURRENCY, 1, _MOST),
             backoff=_seconds("KV_JUDGE_BACKOFF", env, 1.0),
             timeout=_seconds("KV_JUDGE_TIMEOUT", env, 60.0),
         )
@@ -93,19 +90,5 @@ def _base_url(url: str) -> str:
     return parts._replace(path=path, fragment="").geturl()
 
 
-def _whole(name: str, env: Mapping[str, str], default: int, most: int) -> int:
-    value = env.get(name) or str(default)
-    if not (value.isascii() and value.isdigit() and len(value) < 10 and 1 <= int(value) <= most):
-        raise ConfigError(f"{name}={value[:40]}: a whole number from 1 to {most} is needed")
-    return int(value)
-
-
 def _seconds(name: str, env: Mapping[str, str], default: float) -> float:
-    value = env.get(name) or str(default)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= 3600:
-        raise ConfigError(f"{name}={value}: a number of seconds above 0 and up to 3600 is needed")
-    return seconds
+    return number(name, env.get(name) or default, most=3600, unit="a number of seconds")

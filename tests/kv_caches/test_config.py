@@ -90,12 +90,15 @@ WRONG = {
     ),
     "token limit": (
         {"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "many"},
-        ["MAX_GENERATED_TOKENS='many'", "at least 1"],
+        ["MAX_GENERATED_TOKENS=many: a whole number from 1 is needed"],
     ),
-    "token limit of zero": ({"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "0"}, ["MAX_GENERATED_TOKENS='0'"]),
+    "token limit of zero": (
+        {"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "0"},
+        ["MAX_GENERATED_TOKENS=0: a whole"],
+    ),
     "token limit in superscript": (
         {"KV_CACHE_TYPE": "none", "MAX_GENERATED_TOKENS": "²"},
-        ["MAX_GENERATED_TOKENS='²'"],
+        ["MAX_GENERATED_TOKENS=²: a whole"],
     ),
     "ratio with underscores": (
         {"KV_CACHE_TYPE": "tgv_kv", "PRUNE_RATIO": "0_0.9"},

@@ -8,6 +8,7 @@ import huggingface_hub
 import pytest
 from lmms_eval.utils import simple_parse_args_string
 
+from kv_caches import ConfigError
 from lmms_eval_plugins import checks, memory, needs, preflight, sweep
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
@@ -30,6 +31,33 @@ def problems(*argv):
 
 def test_nothing_is_found_where_nothing_is_missing():
     assert problems("--tasks", "mini_vlm,chartqa,coco2014_cap_val,videott_all,mmmu*") == []
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"])
+@pytest.mark.parametrize("value", ["abc", "", "-1", "1.5", "²", "9" * 5000])
+def test_a_launcher_that_gives_no_number_is_one_line(name, value, monkeypatch, capsys):
+    monkeypatch.setenv(name, value)
+    (problem,) = problems("--tasks", "mini_chart")
+    assert problem.startswith(f"{name}={value[:60]}")
+    assert "a launcher sets it: unset it to run one process" in problem
+    with pytest.raises(RunStopped):
+        checks.stop_on([problem])
+    assert capsys.readouterr().err == f"error: {problem}\n"
+
+
+def test_a_process_of_a_number_that_there_is_not_is_one_line(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert problems("--tasks", "mini_chart") == []
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    (problem,) = problems("--tasks", "mini_chart")
+    assert problem == "RANK=1: there are WORLD_SIZE=1 processes, counted from 0; unset both to run one process"
+
+
+@pytest.mark.parametrize("given", ["tiny_vlm", "pretrained=a,b", "batch_size=²", "fps=" + "9" * 5000])
+def test_model_arguments_that_are_none_are_one_line(given):
+    with pytest.raises(ConfigError, match=r"--model_args .*: name=value, separated by commas, is needed"):
+        preflight.model_args(preflight.parse(["--model_args", given]))
 
 
 @pytest.mark.parametrize("task", ["coco2014_cap_val", "coco_cap", "textcaps_val", "nocaps_val", "flickr30k_test"])
@@ -207,4 +235,4 @@ def test_a_flash_kernel_that_could_not_run_is_found_before_weights(
 
 def test_a_switch_that_is_neither_on_nor_off_is_a_problem(monkeypatch):
     monkeypatch.setenv("KV_RECORD_KEPT", "yes")
-    assert problems("--tasks", "mini_chart") == ["KV_RECORD_KEPT=yes is not allowed; allowed: 0, 1"]
+    assert problems("--tasks", "mini_chart") == ["KV_RECORD_KEPT=yes: 1 (yes) or 0 (no) is needed"]

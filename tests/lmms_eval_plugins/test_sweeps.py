@@ -36,7 +36,16 @@ def write(folder, text):
         ("methods: [full]", ["exactly the keys methods, retention"]),
         ("retention: [0.5]\nmethods: [{method: snapkv, varient: literal}]", ["'varient'", "Did you mean 'variant'?"]),
         ("retention: [0.5]\nmethods: [snapvk]", ["'snapvk' is not a method", "Did you mean 'snapkv'?"]),
-        ("retention: [5]\nmethods: [snapkv]", ["KV_RETENTION=5"]),
+        ("retention: [5]\nmethods: [snapkv]", ["retention 5"]),
+        ("retention: [.nan]\nmethods: [snapkv]", ["retention nan"]),
+        (f"retention: [{'9' * 400}]\nmethods: [snapkv]", ["retention 999"]),
+        (f"retention: [0x{'f' * 5000}]\nmethods: [snapkv]", ["a value of 5002 characters"]),
+        ("retention: [0.5]\nmethods: [{method: h2o, decode: no}]", ["decode of h2o must be text", "False: put it in"]),
+        ("retention: [0.5]\nmethods: [{method: h2o, variant: 3}]", ["variant of h2o must be text", "as 3: put it in"]),
+        ("retention: [0.5]\nmethods: [{method: h2o, profile: [a]}]", ["profile of h2o must be text"]),
+        ("retention: [0.5]\nmethods: [{method: h2o, 3: a}]", ["3 in {'method': 'h2o', 3: 'a'} is not allowed"]),
+        ("retention: [0.5]\n3: 4\nmethods: [h2o]", ["exactly the keys"]),
+        ("&a retention: &b [0.5]\nmethods: *b", ["line 2: *b repeats another part"]),
     ],
 )
 def test_a_wrong_sweep_is_one_clear_line(tmp_path, text, parts):
@@ -57,7 +66,7 @@ def test_an_unknown_sweep_shows_the_nearest_one():
     [
         ("retention: [0.5\nmethods: [full", "is not readable YAML"),
         ("retention: 0.1\nmethods: [tgv_kv]", "retention must be a list"),
-        ("retention: [abc]\nmethods: [tgv_kv]", "'abc' must be a number"),
+        ("retention: [abc]\nmethods: [tgv_kv]", "abc must be a number"),
         ("retention: [true]\nmethods: [tgv_kv]", "True must be a number"),
         ("retention: []\nmethods: [tgv_kv]", "retention must be a list with something in it"),
         ("retention: [0.1]\nmethods:", "methods must be a list"),
