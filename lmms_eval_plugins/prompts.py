@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL.Image import Image
 
-_ENDS = 1 << 20
+from lmms_eval_plugins.errors import PromptError
+from lmms_eval_plugins.media import local
+
+_BLOCK = 1 << 20
+_TEXTS = {"text", "content", "role", "type"}
+"""Keys of a message under which a string is no file, even if one is named like it."""
 
 
 def prompt_hash(context: str, gen_kwargs: dict[str, Any], content: Any, seed: int | None = None) -> str:
@@ -23,7 +30,7 @@ def prompt_hash(context: str, gen_kwargs: dict[str, Any], content: Any, seed: in
         seed: of the run, where answers are sampled.
 
     Raises:
-        PromptError: a medium of a type whose content is not known here.
+        PromptError: a medium whose content is not known, so that its answer could not be told from others'.
     """
     asked = [context, gen_kwargs] if seed is None else [context, gen_kwargs, seed]
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode())
@@ -31,13 +38,17 @@ def prompt_hash(context: str, gen_kwargs: dict[str, Any], content: Any, seed: in
     return digest.hexdigest()[:16]
 
 
-def _feed(digest: Any, value: Any) -> None:
+def _feed(digest: Any, value: Any, text: bool = False) -> None:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().float().numpy()
+    if isinstance(value, Path | np.generic):
+        value = str(value) if isinstance(value, Path) else value.item()
     if isinstance(value, Image):
         digest.update(f"image {value.mode} {value.size}".encode() + value.tobytes())
     elif isinstance(value, dict):
         for name in sorted(value, key=str):
             digest.update(f"key {name}".encode())
-            _feed(digest, value[name])
+            _feed(digest, value[name], text=name in _TEXTS)
     elif isinstance(value, list | tuple):
         digest.update(f"list {len(value)}".encode())
         for item in value:
@@ -46,20 +57,26 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(f"array {value.dtype} {value.shape}".encode() + value.tobytes())
     elif isinstance(value, bytes):
         digest.update(b"bytes" + value)
-    elif isinstance(value, str) and os.path.isabs(value) and os.path.isfile(value):
-        _feed_file(digest, Path(value))
+    elif isinstance(value, str) and not text and os.path.isfile(local(value)):
+        digest.update(_file(local(value)))
     elif isinstance(value, str | int | float | bool | None):
         digest.update(repr(value).encode())
     else:
-        digest.update(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+        raise PromptError(
+            f"a {type(value).__module__}.{type(value).__qualname__} is no picture or video that can be read"
+        )
 
 
-def _feed_file(digest: Any, path: Path) -> None:
-    """A video by its size and both ends: the folder it lies in differs between machines."""
-    size = path.stat().st_size
-    digest.update(f"file {size}".encode())
-    with path.open("rb") as file:
-        digest.update(file.read(_ENDS))
-        if size > _ENDS:
-            file.seek(max(_ENDS, size - _ENDS))
-            digest.update(file.read())
+def _file(path: str) -> bytes:
+    """A file by its content, all of it: the name and the folder it lies in differ between machines."""
+    found = os.stat(path)
+    return _content(os.path.realpath(path), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=1 << 16)
+def _content(path: str, size: int, modified: int) -> bytes:
+    digest = hashlib.sha256(f"file {size}".encode())
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()

@@ -81,6 +81,7 @@ def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
         "processes": processes,
         "image_max_tokens": run.vision.image_max_tokens,
         "vision_aspect_ratio": run.vision.aspect_ratio,
+        "media_limits": dict(run.vision.library),
         "model_args": run.options,
         "versions": versions(),
     }

@@ -31,7 +31,7 @@ class Session:
 
     configs: list[KVConfig] | None = None
     loaded: tuple[Any, dict[str, Any]] | None = None
-    hashes: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
+    hashes: dict[tuple[Any, ...], str] = field(default_factory=dict)
     failed: dict[tuple[str, Key], str] = field(default_factory=dict)
     used: dict[str, set[Key]] = field(default_factory=dict)
     reported: bool = False

@@ -190,6 +190,7 @@ def _fingerprint(settings: RunSettings, given: dict[str, Any]) -> str:
         dtype=settings.dtype,
         image_max_tokens=settings.vision.image_max_tokens,
         aspect_ratio=settings.vision.aspect_ratio,
+        media_limits=dict(settings.vision.library),
         arguments={name: given[name] for name in sorted(given) if name not in _NOT_IN_FINGERPRINT},
     )
 

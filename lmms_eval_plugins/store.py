@@ -87,8 +87,8 @@ class Store(Journal):
         return len(self._answers)
 
     def find(self, key: Key) -> Stored | None:
-        """The answer, if there is one; failed samples have none."""
-        return self._answers.get(key)
+        """The answer, if there is one; failed samples have none, nor has a prompt that could not be read."""
+        return None if key.prompt_hash is None else self._answers.get(key)
 
     def _own(self) -> dict[str, Any]:
         return super()._own() | {"fingerprint": self.directory.name}

@@ -6,7 +6,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kv_caches import ConfigError
@@ -18,11 +18,17 @@ _LEAST = {"min_pixels": 1, "max_pixels": 1, "total_pixels": 1, "max_num_frames":
 
 @dataclass(frozen=True)
 class VisionLimits:
-    """The limits that apply to the loaded model; `notes` says which variables have no effect on it."""
+    """The limits that apply to the loaded model.
+
+    Attributes:
+        notes: which variables have no effect on it, and which of another library have one.
+        library: the limits of qwen_vl_utils, which it takes in part from the environment.
+    """
 
     image_max_tokens: int | None = None
     aspect_ratio: str | None = None
     notes: tuple[str, ...] = ()
+    library: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], model_type: str, token_side: int | None) -> "VisionLimits":
@@ -41,7 +47,29 @@ class VisionLimits:
         if ratio is not None and model_type != "llava_onevision":
             ratio = None
             notes.append(f"VISION_ASPECT_RATIO has no effect on {model_type}: it applies to llava_onevision")
-        return cls(tokens, ratio, tuple(notes))
+        library = {} if token_side is None else library_limits(env)
+        notes += [
+            f"{name}={env[name]} limits videos (qwen_vl_utils)"
+            for name in ("MODEL_SEQ_LEN",)
+            if name in env and library
+        ]
+        return cls(tokens, ratio, tuple(notes), library)
+
+
+def library_limits(env: Mapping[str, str]) -> dict[str, float]:
+    """Every number that decides how qwen_vl_utils samples and resizes, as this process has read them.
+
+    Raises:
+        ConfigError: one in the environment is no number.
+    """
+    try:
+        from qwen_vl_utils import vision_process
+    except ValueError as error:
+        raise ConfigError(
+            f"MODEL_SEQ_LEN={env.get('MODEL_SEQ_LEN')}: qwen_vl_utils needs a number ({error})"
+        ) from error
+    values = vars(vision_process).items()
+    return {name: value for name, value in sorted(values) if name.isupper() and isinstance(value, int | float)}
 
 
 def check_sampling(values: Mapping[str, Any]) -> None:

@@ -15,29 +15,20 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
-from lmms_eval_plugins import (
-    captions,
-    decoding,
-    generation,
-    kept,
-    limits,
-    outputs,
-    precedence,
-    records,
-    session,
-)
+from kv_caches.prompt import vision_token_ids
+from lmms_eval_plugins import captions, decoding, kept, limits, media, outputs, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
 from lmms_eval_plugins.journal import stop_if_not_written
+from lmms_eval_plugins.models.asking import Asking
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
 from lmms_eval_plugins.models.loading import LoadedOnDemand
 from lmms_eval_plugins.models.request import Request
 from lmms_eval_plugins.progress import Progress
-from lmms_eval_plugins.prompts import prompt_hash
 from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
 from lmms_eval_plugins.store import Key, Store
 
 
-class EvictionWrapper(LoadedOnDemand, lmms):
+class EvictionWrapper(LoadedOnDemand, Asking, lmms):
     """A vision-language model whose cache keeps what the environment says.
 
     A family adds `build_inputs` (requests to processor output) and `default_limit` (new tokens if the task names none).
@@ -144,10 +135,6 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         pad = self.tokenizer.pad_token_id
         return self.eot_token_id if pad is None else pad
 
-    def document(self, request: Request) -> dict[str, Any]:
-        """The task's document behind a request."""
-        return self.task_dict[request.task][request.split][request.doc_id]
-
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         raise NotImplementedError(
             f"{self.family.name}: log-likelihood requests need no generation, so nothing is evicted"
@@ -171,11 +158,15 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         """`build_inputs` where the model is, in its precision.
 
         Raises:
-            PromptError: one that asks nothing, or leaves no room for an answer.
+            PromptError: one that asks nothing, would not be seen whole, or leaves no room for an answer.
         """
+        for one in requests:
+            self.content_hash(one)  # what cannot be told from other prompts is not asked
         if self.settings.kv is not None and any(one.asks_nothing(self.document(one)) for one in requests):
             raise PromptError("the prompt is empty: neither text nor a picture")
         batch = self.build_inputs(requests)
+        given = [len(one.media(self.document(one))) for one in requests]
+        media.check_shown(batch, given, vision_token_ids(self.settings.hf_config))
         longest = int(batch["attention_mask"].sum(dim=1).max())
         if self._context is not None and longest >= self._context:
             raise PromptError(f"the prompt has {longest} tokens, but the model's context is {self._context}")
@@ -186,9 +177,11 @@ class EvictionWrapper(LoadedOnDemand, lmms):
 
         A failed sample has no answer; see `clean`.
         """
-        results = [GenerationResult(text="")] * len(requests)
-        asked = self._asked(requests)
-        self._check_arguments(asked)
+        with media.whole_pictures():
+            return self._answers(requests)
+
+    def _answers(self, requests: list[Instance]) -> list[GenerationResult]:
+        results, asked = [GenerationResult(text="")] * len(requests), self.asked(requests)
         run = self._runs[self.settings.kv]
         missing = sum(self._is_missing(run, one.key) for one in asked)
         if self.rank == 0 and (missing or self.session.configs is None):
@@ -210,40 +203,6 @@ class EvictionWrapper(LoadedOnDemand, lmms):
         speed = generated / seconds if seconds else 0.0
         log_metrics(seconds, generated, speed, additional_metrics={"rank": self.rank})
         return results
-
-    def _check_arguments(self, asked: list[Asked]) -> None:
-        """Says which generation arguments have no effect, and stops at one that is not allowed."""
-        for request in {one.request.decoding_key: one.request for one in asked}.values():
-            with stop_on_config_error():
-                notes = generation.check(request.gen_kwargs)
-            for note in notes:
-                self.say(note)
-            if self.settings.batch_size > 1 and generation.samples(request.gen_kwargs):
-                self.say("sampled answers are computed one by one: each follows from --seed and its prompt alone")
-
-    def _asked(self, instances: list[Instance]) -> list[Asked]:
-        """The requests that are no padding, each with what its answer is stored under."""
-        asked, seen = [], dict[Any, int]()
-        for index, instance in enumerate(instances):
-            request = Request.of(index, instance, chat=not self.is_simple)
-            if request.is_padding:
-                continue
-            key = Key(request.task, request.doc_id, 0, self._prompt_hash(request))
-            repeat = seen[key] = seen.get(key, -1) + 1
-            asked.append(Asked(request, key._replace(repeat=repeat)))
-        return asked
-
-    def _prompt_hash(self, request: Request) -> str | None:
-        """None if the prompt cannot even be read; the sample will fail."""
-        seed = self.seed if generation.samples(request.gen_kwargs) else None
-        sample = (request.task, request.split, request.doc_id, request.context, request.decoding_key, seed)
-        if sample not in self.session.hashes:
-            try:
-                content = request.ask(self.document(request))
-                self.session.hashes[sample] = prompt_hash(request.context, request.gen_kwargs, content, seed)
-            except Exception:
-                self.session.hashes[sample] = None
-        return self.session.hashes[sample]
 
     def _is_missing(self, run: Run, key: Key) -> bool:
         failed = (run.settings.fingerprint, key) in self.session.failed

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 from lmms_eval.protocol import ChatMessages
 from transformers import BatchFeature
 
-from lmms_eval_plugins import video
+from lmms_eval_plugins import media, video
 from lmms_eval_plugins.families import LLAVA
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.request import Request
@@ -30,14 +31,15 @@ class _LlavaHf(EvictionWrapper):
         return self.eot_token_id
 
     def _tokenise(self, texts: list[str], images: list[Any], videos: list[Any]) -> BatchFeature:
-        media = {name: items for name, items in (("images", images), ("videos", videos)) if items}
-        return self.processor(text=texts, padding=True, return_tensors="pt", **media)
+        shown = {name: items for name, items in (("images", images), ("videos", videos)) if items}
+        return self.processor(text=texts, padding=True, return_tensors="pt", **shown)
 
     def _frames(self, visual: Any) -> Any:
         """`max_frames_num` frames (T, H, W, 3) of a video file, spread as in stock; frames made by a task stay."""
-        if not isinstance(visual, str):
-            return visual
-        return video.read(visual, video.uniform(self.settings.options["max_frames_num"])).frames
+        found = media.clip(visual)
+        if not isinstance(found, str):
+            return np.stack([np.asarray(frame.convert("RGB")) for frame in found])
+        return video.read(found, video.uniform(self.settings.options["max_frames_num"])).frames
 
 
 class LlavaHfChat(_LlavaHf):
@@ -50,8 +52,8 @@ class LlavaHfChat(_LlavaHf):
         for request in requests:
             chat = ChatMessages(messages=request.ask(self.document(request)))
             more_images, more_videos, _ = chat.extract_media()
-            images += more_images
-            videos += [self._frames(path) for path in more_videos]
+            images += [media.picture(value) for value in more_images]
+            videos += [self._frames(value) for value in more_videos]
             messages = chat.model_dump()["messages"]
             texts.append(self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         return self._tokenise(texts, images, videos)
@@ -63,13 +65,14 @@ class LlavaHfSimple(_LlavaHf):
     def build_inputs(self, requests: list[Request]) -> BatchFeature:
         texts, images, videos = [], [], []
         for request in requests:
-            visuals = list(request.ask(self.document(request)) or [])
-            is_video = bool(visuals) and isinstance(visuals[0], str)
-            texts.append(self._prompt(request.context, len(visuals), VIDEO if is_video else IMAGE))
-            if is_video:
-                videos += [self._frames(path) for path in visuals]
-            else:
-                images += visuals
+            visuals = request.media(self.document(request))
+            kinds = [media.is_video(visual) for visual in visuals]
+            texts.append(self._prompt(request.context, [VIDEO if is_video else IMAGE for is_video in kinds]))
+            for visual, is_video in zip(visuals, kinds, strict=True):
+                if is_video:
+                    videos.append(self._frames(visual))
+                else:
+                    images.append(media.picture(visual))
         return self._tokenise(texts, images, videos)
 
     def check_template(self) -> None:
@@ -77,9 +80,9 @@ class LlavaHfSimple(_LlavaHf):
         if not (self.settings.options["chat_template"] or self.tokenizer.chat_template):
             self.say("the checkpoint's tokenizer has no chat template: prompts are made with Vicuna's, as in lmms-eval")
 
-    def _prompt(self, context: str, visuals: int, placeholder: str) -> str:
-        if visuals and IMAGE not in context:
-            context = " ".join([placeholder] * visuals) + f"\n{context}"
+    def _prompt(self, context: str, placeholders: list[str]) -> str:
+        if placeholders and IMAGE not in context:
+            context = " ".join(placeholders) + f"\n{context}"
         template = self.settings.options["chat_template"] or self.tokenizer.chat_template or _vicuna_template()
         messages = [{"role": "user", "content": context}]
         return self.tokenizer.apply_chat_template(

@@ -7,6 +7,7 @@ from lmms_eval.protocol import ChatMessages
 from PIL.Image import Image
 from transformers import BatchFeature
 
+from lmms_eval_plugins import media
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.qwen_media import Message
 from lmms_eval_plugins.models.request import Request
@@ -18,7 +19,6 @@ class QwenVL(EvictionWrapper):
     """From messages to processor input; `messages` comes from the kind of wrapper."""
 
     default_limit = 128
-    video_endings: tuple[str, ...]
 
     def _load(self) -> None:
         self.min_pixels, self.max_pixels = (self.settings.options[name] for name in ("min_pixels", "max_pixels"))
@@ -60,7 +60,13 @@ class QwenVL(EvictionWrapper):
     def chat_messages(self, request: Request) -> list[Message]:
         """The task's own messages, in transformers' form."""
         chat = ChatMessages(messages=request.ask(self.document(request)))
-        return chat.to_hf_messages(video_kwargs=self.video_kwargs(), image_kwargs=self.image_kwargs())
+        messages = chat.to_hf_messages(video_kwargs=self.video_kwargs(), image_kwargs=self.image_kwargs())
+        for part in (part for message in messages for part in message["content"]):
+            if part["type"] == "image":
+                part["image"] = media.picture(part["image"])
+            elif part["type"] == "video":
+                part["video"] = media.clip(part["video"])
+        return messages
 
     def simple_messages(self, request: Request) -> list[Message]:
         """System prompt, if any, then pictures and videos, then the text; or interleaved at `<image 1>`, ..."""
@@ -68,21 +74,18 @@ class QwenVL(EvictionWrapper):
         text = request.context.replace("<image>", "")
         if options["reasoning_prompt"]:
             text = text.strip() + options["reasoning_prompt"].replace("\\n", "\n")
-        found = [self._visual(visual) for visual in request.ask(self.document(request)) or []]
-        visuals = [visual for visual in found if visual is not None]
+        visuals = [self._visual(visual) for visual in request.media(self.document(request))]
         content: list[Message] = [*visuals, {"type": "text", "text": text}]
         if options["interleave_visuals"]:
             content = interleave(text, visuals)
         system = [{"role": "system", "content": options["system_prompt"]}] if options["system_prompt"] else []
         return [*system, {"role": "user", "content": content}]
 
-    def _visual(self, visual: Any) -> Message | None:
-        if isinstance(visual, str) and visual.lower().endswith(self.video_endings):
-            return {"type": "video", "video": visual, **self.video_kwargs()}
-        if isinstance(visual, Image):
-            limits = {"max_pixels": self.max_pixels, "min_pixels": self.min_pixels}
-            return {"type": "image", "image": self.encode(visual), **limits}
-        return None
+    def _visual(self, visual: Any) -> Message:
+        if media.is_video(visual):
+            return {"type": "video", "video": media.clip(visual), **self.video_kwargs()}
+        limits = {"max_pixels": self.max_pixels, "min_pixels": self.min_pixels}
+        return {"type": "image", "image": self.encode(media.picture(visual)), **limits}
 
     def encode(self, image: Image) -> Any:
         """A picture as it goes into a simple prompt."""

@@ -16,7 +16,6 @@ from lmms_eval_plugins.models.request import Request
 
 class _Qwen25VL(QwenVL):
     family = QWEN2_5_VL
-    video_endings = (".mp4", ".avi", ".mov")
 
     def _processed(self, texts: list[str], **media: Any) -> BatchFeature:
         return self.processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **media)

@@ -12,7 +12,6 @@ from lmms_eval_plugins.models.request import Request
 
 class _Qwen3VL(QwenVL):
     family = QWEN3_VL
-    video_endings = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpeg", ".mpg")
 
     def video_kwargs(self) -> dict[str, Any]:
         options = self.settings.options

@@ -17,6 +17,7 @@ class Request:
         gen_kwargs: the task's generation arguments.
         ask: the task's `doc_to_messages` (chat) or `doc_to_visual` (simple).
         instance: lmms-eval's own object.
+        is_chat: `ask` gives messages.
     """
 
     index: int
@@ -27,13 +28,14 @@ class Request:
     task: str
     split: str
     instance: Instance
+    is_chat: bool
 
     @classmethod
     def of(cls, index: int, instance: Instance, chat: bool) -> "Request":
         """Reads the arguments; in chat requests the generation arguments come third, in simple ones second."""
         context, second, third, doc_id, task, split = instance.args
         ask, gen_kwargs = (second, third) if chat else (third, second)
-        return cls(index, context, gen_kwargs, ask, doc_id, task, split, instance)
+        return cls(index, context, gen_kwargs, ask, doc_id, task, split, instance, chat)
 
     @property
     def is_padding(self) -> bool:
@@ -45,22 +47,35 @@ class Request:
         """Equal for requests that may share a batch."""
         return json.dumps(self.gen_kwargs, sort_keys=True, default=str)
 
+    def parts(self, document: dict[str, Any]) -> list[Any]:
+        """What the task shows beside its text: pictures and videos (simple), or all parts of its messages (chat)."""
+        found = list(self.ask(document) or [])
+        if not (found and isinstance(found[0], dict) and "role" in found[0]):
+            return found
+        contents = [message["content"] for message in found]
+        return [part for parts in contents for part in ([parts] if isinstance(parts, str) else parts)]
+
+    def media(self, document: dict[str, Any]) -> list[Any]:
+        """The pictures, videos and sounds among them."""
+        chat = self.is_chat
+        return [part for part in self.parts(document) if not chat or _is_medium(part)]
+
     def asks_nothing(self, document: dict[str, Any]) -> bool:
         """Neither text nor picture; a picture alone is a prompt."""
         if self.context.strip():
             return False
-        found = self.ask(document) or []
-        if not (found and isinstance(found[0], dict) and "role" in found[0]):
-            return not found
-        contents = [message["content"] for message in found]
-        parts = [part for parts in contents for part in ([parts] if isinstance(parts, str) else parts)]
-        return not any(_says_something(part) for part in parts)
+        parts = self.parts(document)
+        return not any(_says_something(part) for part in parts) if self.is_chat else not parts
 
     def leave_out(self) -> None:
         """Takes the sample out of its task, so that no metric sees it."""
         task = getattr(self.ask, "__self__", None)
         if task is not None and task.instances is not None:
             task.instances[:] = [kept for kept in task.instances if kept is not self.instance]
+
+
+def _is_medium(part: str | dict[str, Any]) -> bool:
+    return not isinstance(part, str) and part["type"] != "text"
 
 
 def _says_something(part: str | dict[str, Any]) -> bool:

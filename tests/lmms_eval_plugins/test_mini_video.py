@@ -120,7 +120,7 @@ def test_the_prompt_is_the_one_it_was_trained_with(untrained, monkeypatch):
     task = toy.ToyTask([{"text": sample.question, "images": [str(dataset.video_path(sample.id))]}])
     model = toy.wrapper(untrained, min_pixels=None, max_pixels=None, max_num_frames=None)
     model.task_dict = {toy.TASK: {toy.SPLIT: task.docs}}
-    request = model._asked(task.requests(chat=True))[0].request
+    request = model.asked(task.requests(chat=True))[0].request
     ids = model.build_inputs([request])["input_ids"][0]
     text = model.tokenizer.decode([token for token in ids if token != model.model.config.video_token_id])
     times = "".join(f"<{second}.2 seconds><|vision_start|><|vision_end|>" for second in range(8))

@@ -70,14 +70,15 @@ def test_a_prompt_longer_than_the_context_fails_without_the_others(asked, capsys
     assert said[0].endswith(error)
 
 
-def test_a_file_that_is_no_picture_fails_and_one_that_is_cut_off_is_read_as_lmms_eval_does(asked, tmp_path):
+def test_a_file_that_is_no_picture_or_is_cut_off_fails(asked, tmp_path):
     file = io.BytesIO()
     toy.picture(5).save(file, "PNG")
     cut = Image.open(io.BytesIO(file.getvalue()[: len(file.getvalue()) // 2]))
     path = tmp_path / "picture.png"
     path.write_bytes(b"no picture")
     found = outcomes(asked([{"text": "colour?", "images": images} for images in ([cut], Unreadable([path]))]))
-    assert found == {0: {("ok", None)}, 1: {("failed", f"UnidentifiedImageError: cannot identify image file '{path}'")}}
+    cut_off = {("failed", "OSError: image file is truncated")}
+    assert found == {0: cut_off, 1: {("failed", f"UnidentifiedImageError: cannot identify image file '{path}'")}}
 
 
 @pytest.mark.parametrize("room", [1, 3])
