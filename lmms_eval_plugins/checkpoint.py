@@ -11,6 +11,7 @@ from transformers import AutoConfig
 
 from kv_caches import ConfigError
 from kv_caches.models import FOLDER, model_rows
+from lmms_eval_plugins.errors import in_one_line
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SMALL = 1 << 26  # bytes; up to here a file is read whole
@@ -107,8 +108,9 @@ def load_config(pretrained: str, revision: str, trust_remote_code: bool) -> Any:
     try:
         return AutoConfig.from_pretrained(pretrained, revision=revision, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointNotThere(f"pretrained={pretrained}: its configuration cannot be read: {reason}") from error
+        raise CheckpointNotThere(
+            f"pretrained={pretrained}: its configuration cannot be read: {in_one_line(error)}"
+        ) from error
 
 
 def identity(pretrained: str, hf_config: Any) -> str:

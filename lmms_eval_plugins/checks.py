@@ -9,14 +9,13 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import huggingface_hub
 from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from kv_caches import ConfigError
 from kv_caches.errors import nearest
-from lmms_eval_plugins import kept, launcher, memory, needs, records
+from lmms_eval_plugins import data_sets, kept, launcher, memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
@@ -35,9 +34,9 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
         run: None if its settings are wrong already.
     """
     names = [name.strip() for name in (args.tasks or "").split(",") if name.strip()]
-    found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(_unknown(names))
+    found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(unknown(names))
     wanted = needs.of(names)
-    found += [*launcher.problems(), *_data(wanted), *_switches()]
+    found += [*launcher.problems(), *data_sets.problems(wanted), *_switches()]
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
@@ -80,7 +79,8 @@ def untested() -> Iterator[str]:
             yield f"{requirement.name} {version} (tested: {str(requirement.specifier).removeprefix('==')})"
 
 
-def _unknown(names: Iterable[str]) -> Iterator[str]:
+def unknown(names: Iterable[str]) -> Iterator[str]:
+    """A line for every name that no task has."""
     for name in needs.unknown(names):
         yield f"--tasks: there is no task {name}.{nearest(name, needs.task_names())} (all: lmms-eval --tasks list)"
 
@@ -92,37 +92,10 @@ def _switches() -> Iterator[str]:
         yield str(error)
 
 
-def _data(wanted: dict[str, needs.Needs]) -> Iterator[str]:
-    """Data sets that cannot be fetched."""
-    if not huggingface_hub.constants.HF_HUB_OFFLINE:
-        return
-    missing: dict[str, list[str]] = {}
-    for task, need in wanted.items():
-        if isinstance(need.dataset, str) and not _at_hand(need.dataset):
-            missing.setdefault(need.dataset, []).append(task)
-    for dataset, tasks in missing.items():
-        yield (
-            f"--tasks {_some(tasks)}: the data set {dataset} is neither a folder nor in the Hugging Face cache, and "
-            "HF_HUB_OFFLINE=1 forbids to download it"
-        )
-
-
-def _at_hand(dataset: str) -> bool:
-    from datasets import config
-    from datasets.naming import camelcase_to_snakecase
-
-    *owner, name = dataset.split("/")
-    if len(owner) != 1 or Path(dataset).exists():
-        return True  # a folder, a file format, or something that lmms-eval has to make sense of
-    built = Path(config.HF_DATASETS_CACHE) / f"{owner[0]}___{camelcase_to_snakecase(name)}"
-    fetched = Path(huggingface_hub.constants.HF_HUB_CACHE) / f"datasets--{owner[0]}--{name}" / "snapshots"
-    return any(built.glob("*/*/*")) or any(fetched.glob("*"))
-
-
 def _java(wanted: dict[str, needs.Needs]) -> Iterator[str]:
     tasks = [task for task, need in wanted.items() if need.java]
     if tasks and shutil.which("java") is None:
-        yield f"--tasks {_some(tasks)}: the caption metrics need Java, and there is no java in PATH"
+        yield f"--tasks {needs.some(tasks)}: the caption metrics need Java, and there is no java in PATH"
 
 
 def _judges(wanted: dict[str, needs.Needs]) -> Iterator[str]:
@@ -133,7 +106,7 @@ def _judges(wanted: dict[str, needs.Needs]) -> Iterator[str]:
     yield from _own_judge([task for task, need in wanted.items() if need.judged])
     for keys, tasks in missing.items():
         yield (
-            f"--tasks {_some(tasks)}: answers are judged by another model, and {' or '.join(keys)} is not set "
+            f"--tasks {needs.some(tasks)}: answers are judged by another model, and {' or '.join(keys)} is not set "
             "(any value passes this check; --predict_only leaves the scores out)"
         )
 
@@ -148,9 +121,10 @@ def _own_judge(tasks: list[str]) -> Iterator[str]:
         return
     if tasks and judge is not None and judge.missing:
         yield (
-            f"--tasks {_some(tasks)}: answers are judged by another model, which needs {' and '.join(judge.missing)}; "
-            "OPENAI_API_URL may name a server of your own, which needs no key; KV_JUDGE=exact judges offline (not "
-            "comparable to the paper), KV_JUDGE=none leaves it for later (python -m lmms_eval_plugins.judge)"
+            f"--tasks {needs.some(tasks)}: answers are judged by another model, which needs "
+            f"{' and '.join(judge.missing)}; OPENAI_API_URL may name a server of your own, which needs no key; "
+            "KV_JUDGE=exact judges offline (not comparable to the paper), KV_JUDGE=none leaves it for later "
+            "(python -m lmms_eval_plugins.judge)"
         )
 
 
@@ -183,7 +157,3 @@ def _memory(run: RunSettings) -> Iterator[str]:
         if launcher.rank():
             raise RunStopped(problem, process=True)
         yield problem
-
-
-def _some(tasks: list[str]) -> str:
-    return ", ".join(tasks) if len(tasks) <= 3 else f"{', '.join(tasks[:3])} and {len(tasks) - 3} more"

@@ -38,6 +38,16 @@ class SamplesFailed(RunStopped):
     """A run is over and some of its samples have no answer. All processes raise it together."""
 
 
+def in_one_line(error: BaseException) -> str:
+    """What went wrong, from the exception behind a library's repeated attempts; its class if it says nothing."""
+    attempt = getattr(error, "last_attempt", None)
+    cause = attempt.exception() if attempt is not None else None
+    if cause is not None:
+        return in_one_line(cause)
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 class PromptError(ValueError):
     """A prompt that cannot be answered; its sample fails."""
 

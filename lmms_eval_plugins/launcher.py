@@ -23,10 +23,10 @@ def count(name: str, env: Mapping[str, str] = os.environ) -> int:
     return whole(name, env.get(name, str(_DEFAULTS.get(name, 1))), _LEAST.get(name, 0), 65535, meaning)
 
 
-def rank(env: Mapping[str, str] = os.environ) -> int:
-    """RANK; 0 where it is no number, which `problems` says."""
+def rank(env: Mapping[str, str] = os.environ, name: str = "RANK") -> int:
+    """RANK, or LOCAL_RANK; 0 where it is no number, which `problems` says."""
     try:
-        return count("RANK", env)
+        return count(name, env)
     except ConfigError:
         return 0
 

@@ -29,13 +29,18 @@ class Needs:
 
     Attributes:
         dataset: hub id, folder, or the name of a file format; None if the task computes it.
+        configuration: of the data set, or None.
+        arguments: `dataset_kwargs` of the task: what its loader is given.
+        split: that is scored.
         java: a metric starts Java.
         keys: environment variables of which one holds the key of the task's judge; empty without a judge.
         judged: answers are judged by `lmms_eval_plugins.judge`, apart from generating them.
     """
 
-    dataset: str | None = None
-    data_files: Any = None
+    dataset: Any = None
+    configuration: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    split: str | None = None
     java: bool = False
     keys: set[str] = field(default_factory=set)
     judged: bool = False
@@ -44,6 +49,11 @@ class Needs:
 def task_names() -> set[str]:
     """Names of tasks, groups and tags, read quickly and roughly: for suggestions only."""
     return {name for root in _roots() for name in _index(root)}
+
+
+def some(tasks: list[str]) -> str:
+    """Three of them, and how many more."""
+    return ", ".join(tasks) if len(tasks) <= 3 else f"{', '.join(tasks[:3])} and {len(tasks) - 3} more"
 
 
 def unknown(names: Iterable[str]) -> list[str]:
@@ -64,8 +74,9 @@ def of(names: Iterable[str]) -> dict[str, Needs]:
         words = _reached(functions)
         keys = {word for word in words if _KEY.fullmatch(word) and ("OPENAI" in word or "AZURE" in word)}
         judged = bool(keys or words & _JUDGES)
-        files = (config.get("dataset_kwargs") or {}).get("data_files")
-        needs = Needs(config.get("dataset_path"), files, bool(words & _JAVA))
+        needs = Needs(config.get("dataset_path"), config.get("dataset_name"), config.get("dataset_kwargs") or {})
+        needs.split = config.get("test_split") or config.get("validation_split")
+        needs.java = bool(words & _JAVA)
         needs.keys = (keys or {"OPENAI_API_KEY"}) if judged else set()
         metrics = {metric.get("metric") for metric in config.get("metric_list") or ()}
         needs.judged = METRIC in metrics and any(path.match(_JUDGED) for path, _ in functions)

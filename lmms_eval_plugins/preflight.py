@@ -18,7 +18,7 @@ from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
 from kv_caches.values import read_yaml
 from lmms_eval_plugins import checks, files, settings
-from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
+from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_error
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
 from lmms_eval_plugins.redaction import redact_output
@@ -162,6 +162,6 @@ def stop_on_error_message(record: Any) -> None:
             f"--output_path: {message}; the answers are in the store, run the same command again", process=True
         )
     if message.startswith("Error during evaluation"):
-        raise RunStopped(
-            "the run did not finish: " + message.removeprefix("Error during evaluation: ").splitlines()[0], process=True
-        )
+        error = sys.exc_info()[1]  # lmms-eval has printed its traceback
+        reason = in_one_line(error) if error else message.removeprefix("Error during evaluation: ").splitlines()[0]
+        raise RunStopped(f"the run did not finish: {reason}", process=True)

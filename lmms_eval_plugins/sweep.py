@@ -13,6 +13,7 @@ import copy
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,7 +125,7 @@ class _Sweep:
         return 1 if broken else 0
 
     def _score(self, cli: Any, args: argparse.Namespace, run: Any) -> str:
-        from lmms_eval_plugins.errors import RunStopped
+        from lmms_eval_plugins.errors import RunStopped, in_one_line
         from lmms_eval_plugins.sweeps import environment, label
 
         mine = copy.copy(args)
@@ -137,7 +138,8 @@ class _Sweep:
         except Exception as error:
             if args.verbosity == "DEBUG":
                 raise
-            raise RunStopped(f"the run did not finish: {str(error).splitlines()[0]}", process=True) from error
+            traceback.print_exc(file=sys.stdout)  # for the log
+            raise RunStopped(f"the run did not finish: {in_one_line(error)}", process=True) from error
         return "" if results is None else self._write(folder, run, results, samples)
 
     def _write_failed(self, folder: Path, run: Any) -> None:

@@ -116,7 +116,7 @@ use_embedded_model() { # a script may name a row and tasks for those who have ne
     if [ -z "${without_gpu-}" ] || [ "$gpus" -gt 0 ] || [ -n "${CKPT-}" ]; then return; fi
     row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
     unset MODEL_TYPE
-    export HF_HUB_OFFLINE=1 KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
+    export HF_HUB_OFFLINE=1 OFFLINE_BECAUSE="there is neither a GPU nor CKPT" KV_JUDGE=${KV_JUDGE:-exact} BATCH_SIZE=${BATCH_SIZE:-8}
     say "There is no GPU, and CKPT is not set: $row of configs/models on ${TASKS:-$tasks}, judged by KV_JUDGE=$KV_JUDGE"
     say "(the whole sweep on all samples takes about half an hour on two CPU cores; LIMIT=20, or SWEEP=quickstart, is quicker)"
     find_machine
@@ -193,7 +193,10 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
     [ -z "${CKPT-}" ] || CKPT=$(absolute "$CKPT")
     [ -z "${OUTPUT-}" ] || OUTPUT=$(realpath -m -- "$OUTPUT")
     sweep=$(absolute "${SWEEP:-paper}")
-    export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-$([ -d "${CKPT-}" ] && echo 1 || echo 0)}
+    if [ -z "${HF_HUB_OFFLINE-}" ] && [ -d "${CKPT-}" ]; then
+        export HF_HUB_OFFLINE=1 OFFLINE_BECAUSE="CKPT=$CKPT is a folder" # said where it keeps something from being fetched
+    fi
+    export HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-0}
     setup_environment
     find_machine
     use_embedded_model

@@ -103,15 +103,19 @@ def test_the_slurm_template_starts_one_launcher_per_node_then_prints_the_table(t
     fakes = {
         "srun": 'shift; for node in 0 1; do SLURM_NODEID=$node "$@"; done',
         "scontrol": "echo first; echo second",
-        "accelerate": 'echo accelerate "$@"',
+        "accelerate": f'echo accelerate "$@"; echo "$LMMS_EVAL_DATASETS_CACHE" >>{tmp_path}/cache',
         "python": 'echo python "$@"',
     }
     for name, body in fakes.items():
         fake(tmp_path / name, body)
     env = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "CKPT": "a/b", "MODEL": "qwen3_vl"}
-    result = run(f"PATH={tmp_path}:$PATH bash configs/accelerate/slurm.sh", **env)
+    command = (
+        f"unset HF_DATASETS_CACHE LMMS_EVAL_DATASETS_CACHE; PATH={tmp_path}:$PATH bash configs/accelerate/slurm.sh"
+    )
+    result = run(command, HF_HOME="/nfs/hf", **env)
     assert result.returncode == 0, result.stderr
     *nodes, table = result.stdout.splitlines()
     assert [line.split()[:4] for line in nodes] == [f"accelerate launch --machine_rank {i}".split() for i in (0, 1)]
     assert all("--num_processes 16 --main_process_ip first" in line for line in nodes)
     assert table == "python -m analysis.table results/runs/slurm-7"
+    assert (tmp_path / "cache").read_text().split() == ["/nfs/hf/datasets"] * 2

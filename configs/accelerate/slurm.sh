@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# A sweep on several nodes under Slurm. From a clone that all nodes see, with the environment active, the checkpoint and
-# the data sets in the Hugging Face cache:
+# A sweep on several nodes under Slurm. From a clone that all nodes see, with the environment active and HF_HOME on a file
+# system that all nodes see. Nodes without network: fetch once where there is one, with the same HF_HOME:
+#   export LMMS_EVAL_DATASETS_CACHE=${HF_HOME:-$HOME/.cache/huggingface}/datasets
+#   hf download Qwen/Qwen3-VL-8B-Instruct && python -m lmms_eval_plugins.fetch chartqa
 #   CKPT=Qwen/Qwen3-VL-8B-Instruct MODEL=qwen3_vl TASKS=chartqa sbatch --nodes 2 configs/accelerate/slurm.sh
 #SBATCH --job-name=kv-sweep
 #SBATCH --nodes=2
@@ -17,6 +19,8 @@ gpus=${SLURM_GPUS_ON_NODE:-8}
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 first=${hosts%%$'\n'*}
 export KV_RECORDS_DIR=${KV_RECORDS_DIR:-$output/records} HF_HUB_OFFLINE=${HF_HUB_OFFLINE:-1}
+# Else lmms-eval looks for prepared data on each node's own disk when HF_HOME is on a network file system.
+export LMMS_EVAL_DATASETS_CACHE=${LMMS_EVAL_DATASETS_CACHE:-${HF_DATASETS_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/datasets}}
 
 launch=(--config_file configs/accelerate/nodes.yaml
     --num_machines "$SLURM_NNODES" --num_processes "$((SLURM_NNODES * gpus))"

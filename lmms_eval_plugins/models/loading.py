@@ -8,7 +8,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from kv_caches import ConfigError, attach
 from lmms_eval_plugins import checkpoint, decoding, generation
-from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
+from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_error
 from lmms_eval_plugins.session import Session
 from lmms_eval_plugins.settings import RunSettings, for_config
 
@@ -47,8 +47,7 @@ class LoadedOnDemand:
                 with stop_on_config_error():
                     attach(self._model, self.settings.kv).detach()
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise RunStopped(f"pretrained={self.settings.pretrained} cannot be loaded: {reason}") from error
+            raise RunStopped(f"pretrained={self.settings.pretrained} cannot be loaded: {in_one_line(error)}") from error
         finally:
             self._loading = False
         new = set(self.__dict__) - before - {"_loading"}
