@@ -10,6 +10,7 @@ import pandas as pd
 
 from .paper import in_words, names, paper_numbers
 from .runs import Results
+from .units import unit
 
 OFF_NOMINAL = 0.02
 STAR = "*"
@@ -25,6 +26,7 @@ class Cell:
     mismatch: settings in which the full cache ran differently, so that there is no share.
     paper: the paper's number in its words. paper_difference: ours minus the paper's, in points.
     notes: "2 failed", "3 unjudged".
+    metric: whose score it is, by lmms-eval's name. unit: of ``score``, see `units.unit`.
     """
 
     score: float | None = None
@@ -36,6 +38,8 @@ class Cell:
     paper: str = ""
     paper_difference: float | None = None
     notes: str = ""
+    metric: str = ""
+    unit: str = ""
 
     def text(self, score: str | None = None) -> str:
         """The cell in one line; ``score`` replaces the number, for marks around it."""
@@ -93,6 +97,8 @@ def _cell(row: dict[str, Any], paper: pd.Series | None) -> Cell:
         paper="" if paper is None else in_words(paper),
         paper_difference=_difference(score, share, paper),
         notes=", ".join(notes),
+        metric=row["metric"],
+        unit=unit(row["metric"], row["scale"]),
     )
 
 

@@ -12,7 +12,14 @@ MODELS = {
     "qwen-8B": "Qwen3-VL 8B",
     "tiny-vlm": "embedded tiny VLM",
 }
-METRICS = {"anls": "ANLS", "object_f1": "object F1"}
+METRICS = {
+    "anls": "ANLS",
+    "object_f1": "object F1",
+    "relaxed_overall": "relaxed accuracy",
+    "videott_open_ended_score": "answers judged right",
+    "textcaps_CIDEr": "CIDEr",
+    "coco_CIDEr": "CIDEr",
+}
 TASKS = {
     "videott_no_leading_oe": "Video-TT primary",
     "videott_paraphrase_oe": "Video-TT rephrased",

@@ -23,6 +23,7 @@ from .errors import ResultsError, told
 from .names import metric_name, task_name
 from .options import add_folders, loaded
 from .paper import paper_numbers
+from .units import unit
 
 AXES = {
     "retention": ("KV entries kept [%]", "achieved", 100),
@@ -100,9 +101,9 @@ def _panel(axis: Any, part: pd.DataFrame, names: list[str], against: str) -> Non
         axis.xaxis.set_major_formatter("{x:g}")
     top = max(part["y"].max(), 0 if not len(full) else full["y"].iloc[0])
     axis.set_ylim(0, 1.12 * top if top > 0 else 1)
-    unit = " [%]" if part["scale"].iloc[0] == 100 else ""
+    metric, scale = part["metric"].iloc[0], part["scale"].iloc[0]
     axis.set(title=task_name(part["task"].iloc[0]), xlabel=AXES[against][0])
-    axis.set_ylabel(metric_name(part["metric"].iloc[0]) + unit)
+    axis.set_ylabel(f"{metric_name(metric)} [{unit(metric, scale)}]")
     axis.grid(alpha=0.25, linewidth=0.5)
 
 

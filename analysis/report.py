@@ -28,6 +28,7 @@ from .report_records import answers, configurations, failures
 from .report_table import frame_table, score_tables
 from .runs import Results
 from .table import score_table
+from .units import measures_of
 
 HERE = Path(__file__).parent
 _MAPS = 6
@@ -64,7 +65,12 @@ def _sections(results: Results, plots: list[dict[str, Any]], folder: Path | None
     made, missing = score_tables(results)
     made += [frame_table(frame, title, notes) for title, frame, _, notes in efficiency.tables(results)]
     return [
-        _section("overview", "Overview", [overview], ["Score in % or points, with the share of the full cache."]),
+        _section(
+            "overview",
+            "Overview",
+            [overview],
+            [f"{measures_of(results.scores)}; with the share of the full cache's score."],
+        ),
         _section("tables", "Tables", made, [tables.LEGEND, "Bold: best of its budget; underlined: second.", *missing]),
         _section("plots", "Plots", plots),
         _section("measured", "Time and memory", *_measured(folder), empty="bash scripts/efficiency.sh measures them."),

@@ -47,5 +47,5 @@ def score_tables(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
             ]
             rows.append(lead + shown)
         heads = [*table.layout.heads, *map(task_name, table.layout.tasks)]
-        made.append({"title": table.title, "heads": heads, "rows": rows, "notes": table.layout.notes})
+        made.append({"title": table.title, "heads": heads, "rows": rows, "notes": table.notes})
     return made, missing

@@ -14,11 +14,10 @@ import pandas as pd
 from .errors import ResultsError
 from .names import configuration_name
 from .results import read_result, read_single_run, score_files
+from .units import scales
 from .unscored import FILE, in_words, of_records, of_sweep
 
 __all__ = ["Results", "ResultsError", "load"]
-_MOST = 2  # CIDEr, which counts as a share, goes above 1
-_IN_PERCENT = "videott_"  # metrics that come in % themselves
 _SAME = (
     "checkpoint",
     "wrapper",
@@ -159,9 +158,7 @@ def _cell(row: dict[str, Any]) -> tuple[str, str, float, str]:
 def _compared(table: pd.DataFrame) -> pd.DataFrame:
     """Names, scales, and every score beside the full cache's."""
     table["name"] = [configuration_name(*row) for row in zip(table["method"], table["variant"], table["decode"])]
-    highest = table.groupby(["model", "task"])["score"].transform("max")
-    is_share = highest.le(_MOST) & ~table["metric"].str.startswith(_IN_PERCENT)
-    table["scale"] = is_share.map({True: 100, False: 1})
+    table["scale"] = scales(table)
     rows, full = table.to_dict("records"), {}
     for row in rows:
         if row["method"] == "full":

@@ -15,6 +15,7 @@ from .numbers import number
 from .options import add_folders, loaded
 from .runs import Results
 from .tables import as_text
+from .units import measures_of
 
 
 def score_table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -45,7 +46,7 @@ def overview(results: Results, folder: Path) -> str:
     runs = results.scores
     table = score_table(runs)
     note = (
-        "\nScores as lmms-eval gives them, shares in %, with the share of the full cache in brackets; "
+        f"\nScores, with the share of the full cache's in brackets: {measures_of(runs)}. "
         f"{runs['samples'].min()} samples per task, {number(runs['answer_tokens'].mean(), '.1f')} tokens per answer; "
         "kept and KV are means over samples." + judging(runs) + _without_score(results)
     )

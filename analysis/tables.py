@@ -10,6 +10,7 @@ What results/efficiency holds beside results/runs is another Table 4 per file: t
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,15 @@ from .layouts import Layout, layouts
 from .names import model_name, task_name
 from .options import add_folders, loaded
 from .runs import Results
+from .units import measures
 
 LEGEND = (
     "score (share of the full cache) * 95 % interval excludes the full cache; @ share kept where it is over 2 % off "
     "the budget; [paper: the paper's number, ours minus it]."
+)
+_LATEX = str.maketrans(
+    {char: f"\\{char}" for char in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 
 
@@ -56,6 +62,17 @@ class Table:
         pairs = zip(self.layout.rows, self.cells)
         tried = any(cell.reason != "not run" for row, cells in pairs if row.name != "full" for cell in cells)
         return "has a score" if tried else "was run"
+
+    @property
+    def measures(self) -> str:
+        """Metric and unit of every column with a score."""
+        columns = zip(self.layout.tasks, zip(*self.cells))
+        return measures((task, cell.metric, cell.unit) for task, column in columns for cell in column if cell.metric)
+
+    @property
+    def notes(self) -> list[str]:
+        """What stands below it, beside the legend."""
+        return [f"{self.measures}.", *self.layout.notes]
 
     def ranks(self) -> dict[tuple[int, int], int]:
         """(row, column) -> 1 for the best score of its budget and task, 2 for the next; the full cache is no rival."""
@@ -107,11 +124,16 @@ def as_latex(frame: pd.DataFrame, title: str, label: str, ranks: dict[tuple[int,
     styler = frame.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
     return styler.apply(lambda _: css, axis=None).to_latex(
         hrules=True,
-        caption=title,
-        label=f"tab:{label}",
+        caption=_escaped(title),
+        label="tab:" + re.sub(r"[^\w.:+-]", "-", label),
         position_float="centering",
         column_format="l" * leads + "r" * (len(frame.columns) - leads),
     )
+
+
+def _escaped(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return text.translate(_LATEX)
 
 
 def as_rows(table: Table) -> pd.DataFrame:
@@ -136,12 +158,12 @@ def write(results: Results, folder: Path) -> tuple[list[str], list[str]]:
         if not table.has_scores:
             left_out.append(f"{table.title}: not made, nothing of it {table.lacks}")
             continue
-        notes = [LEGEND, *table.layout.notes]
-        path, plain = folder / table.layout.slug, table.frame()
+        notes = [LEGEND, *table.notes]
+        path, plain, leads = folder / table.layout.slug, table.frame(), len(table.layout.heads)
         marked = as_text(table.frame("**{}**", "<u>{}</u>"), markdown=True)
         _write(path, ".md", f"**{table.title}**\n\n{marked}\n\n" + "\n".join(notes) + "\n")
         _write(path, ".csv", as_rows(table).to_csv(index=False))
-        _write(path, ".tex", as_latex(plain, table.title, path.name, table.ranks(), len(table.layout.heads)))
+        _write(path, ".tex", as_latex(plain, f"{table.title} ({table.measures})", path.name, table.ranks(), leads))
         texts.append("\n".join([table.title, as_text(plain), *notes]))
     for title, frame, numbers, notes in efficiency.tables(results):
         path = folder / f"table4-{numbers['model'].iloc[0]}"

@@ -1,15 +1,21 @@
 """The table of a results folder: every configuration has a row of its own, failures stop it."""
 
 import json
+import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import efficiency
+from analysis.report import page
 from analysis.report_records import configurations
 from analysis.runs import ResultsError, load
-from analysis.table import main, score_table
+from analysis.table import main, overview, score_table
+from analysis.tables import main as main_of_tables
+from analysis.units import measures_of
 
+ROOT = Path(__file__).parents[2]
 TEMPLATE = Path(__file__).parent / "fixture" / "llava" / "full" / "result.chartqa.json"
 
 
@@ -120,3 +126,53 @@ def test_scores_in_points_are_shown_as_they_are(tmp_path):
     write(tmp_path, "a", 750.0, method="tgv_kv", retention=0.5)
     write(tmp_path, "full", 1500.0)
     assert score_table(load(tmp_path).scores)["scene"].tolist() == ["1500.0 (100 %)", "750.0 (50 %)"]
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "score", "shown", "said"),
+    [
+        ("chartqa", "relaxed_overall", 1 / 3, "33.3", "ChartQA: relaxed accuracy in %"),
+        ("textcaps_val", "textcaps_CIDEr", 1.0416, "104.2", "TextCaps: CIDEr times 100"),
+        (
+            "videott_no_leading_oe",
+            "videott_open_ended_score",
+            1.5,
+            "1.5",
+            "Video-TT primary: answers judged right in %",
+        ),
+        ("mme", "mme_perception_score", 1500.0, "1500.0", "mme: mme perception score in points"),
+    ],
+)
+def test_every_table_says_which_metric_in_which_unit(task, metric, score, shown, said, tmp_path):
+    write(tmp_path, "full", 1)
+    path = tmp_path / "full" / "result.mini_scene.json"
+    rewrite(path, task=task, metrics={f"{metric},none": score, f"{metric}_stderr,none": 0.01})
+    results = load(tmp_path)
+    assert overview(results, tmp_path).splitlines()[2].split()[-3:] == [shown, "(100", "%)"]
+    assert f" in brackets: {said}. 10 samples" in (tmp_path / "table.md").read_text()
+    assert said in page(results, "title")
+    write(tmp_path, "tgv", 0.5, method="tgv_kv", retention=0.1)
+    (tmp_path / "tgv" / "result.mini_scene.json").rename(tmp_path / "tgv" / f"result.{task}.json")
+    more = {"task": task, "metrics": {f"{metric},none": score / 2}}
+    rewrite(tmp_path / "tgv" / f"result.{task}.json", **more)
+    assert main_of_tables([str(tmp_path)]) == 0
+    (table,) = [path for path in (tmp_path / "tables").glob("*.md") if "table4" not in path.name]
+    assert f"\n{said}.\n" in table.read_text()
+    assert r" in \%)}" in table.with_suffix(".tex").read_text() or "%" not in said
+    unit = said.rpartition(" in ")[2] if " in " in said else "times 100"
+    assert set(pd.read_csv(table.with_suffix(".csv"))["unit"].dropna()) == {unit}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("quickstart", "mini"), ("all_methods", "mini"), ("video", "mini_video")])
+def test_the_reference_results_say_it_as_tables_do(name, kind):
+    rows = []
+    for path in sorted(
+        (ROOT / "lmms_eval_plugins" / "tasks" / kind).glob("mini_*_*.yaml" if "_" in kind else "*.yaml")
+    ):
+        metric = re.search(r"- metric: (\w+)", path.read_text())
+        judged = "videott_open_ended_score"
+        rows += [] if path.stem == "mini_vlm" else [(path.stem, metric[1] if metric else judged)]
+    frame = pd.DataFrame(rows, columns=["task", "metric"])
+    frame["scale"] = [1 if metric.startswith("videott_") else 100 for metric in frame["metric"]]
+    text = (ROOT / "results" / "reference" / f"{name}.md").read_text()
+    assert f"Scores, with the share of the full cache's in brackets: {measures_of(frame)}. " in text
