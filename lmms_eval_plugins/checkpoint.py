@@ -44,7 +44,7 @@ def locate(pretrained: Any, revision: str) -> str:
         return str(folder)
     if not _HUB_ID.fullmatch(name) or name.startswith("."):
         raise CheckpointNotThere(f"pretrained={name}: there is no such folder")
-    if huggingface_hub.constants.HF_HUB_OFFLINE and not _cached(name, revision):
+    if huggingface_hub.constants.HF_HUB_OFFLINE and not _in_cache(name, revision):
         raise CheckpointNotThere(
             f"pretrained={name}: there is no such folder, and the Hugging Face cache has no such model "
             "(HF_HUB_OFFLINE=1 forbids to download it)"
@@ -52,8 +52,10 @@ def locate(pretrained: Any, revision: str) -> str:
     return name
 
 
-def _cached(name: str, revision: str) -> bool:
-    return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision), str)
+def _in_cache(name: str, revision: str) -> str | None:
+    """The path of a hub checkpoint's configuration."""
+    found = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision)
+    return found if isinstance(found, str) else None
 
 
 def check_whole(loaded: Mapping[str, Any], parameters: Container[str]) -> None:
@@ -78,6 +80,15 @@ def check_whole(loaded: Mapping[str, Any], parameters: Container[str]) -> None:
         f"{', '.join(found[:_NAMED])}{more}."
         + (f" It looks like an adapter that is not merged: {_MERGE}" if adapter else "")
     )
+
+
+def stored_bytes(pretrained: str, revision: str) -> int:
+    """Size of the files with weights, which are at their real bits; 0 if they are not on this machine."""
+    config = Path(pretrained).expanduser() / "config.json"
+    cached = None if config.is_file() else _in_cache(pretrained, revision)
+    folder = Path(cached).parent if cached else config.parent
+    found = list(folder.glob("model*.safetensors")) or list(folder.glob("*.bin"))
+    return sum(path.stat().st_size for path in found)
 
 
 def own_arguments(pretrained: str, model_type: str | None) -> dict[str, Any]:

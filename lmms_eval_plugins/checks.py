@@ -57,11 +57,14 @@ def stop_on(found: list[str]) -> None:
         raise RunStopped("\nerror: ".join(found))
 
 
-def print_notices() -> None:
-    """Says which of the packages that can change an answer are not those of the tested set."""
-    other = list(untested()) if launcher.rank() == 0 else []
-    if other:
+def print_notices(run: RunSettings | None = None) -> None:
+    """Says which of the packages that can change an answer are not those of the tested set, and if memory is short."""
+    if launcher.rank() != 0:
+        return
+    if other := list(untested()):
         print(f"[kv] not the tested set (requirements.txt): {', '.join(other)}", flush=True)
+    for notice in memory.notices(run) if run is not None and run.device.startswith("cuda") else ():
+        print(f"[kv] {notice}", flush=True)
 
 
 def untested() -> Iterator[str]:

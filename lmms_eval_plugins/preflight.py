@@ -68,7 +68,7 @@ def _check_run(args: argparse.Namespace) -> None:
         found.append(str(error))
     checks.stop_on([*found, *checks.problems(args, run)])
     assert run is not None
-    checks.print_notices()
+    checks.print_notices(run)
     if run.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"
     if "kv_fingerprint" not in model_args(args):

@@ -56,7 +56,7 @@ def _main(argv: Sequence[str] | None) -> int:
         planning.show(known, configs, runs)
         return _say_what_is_missing(found)
     checks.stop_on(found)
-    checks.print_notices()
+    checks.print_notices(runs[0])
     with stop_on_interrupt():
         return _Sweep(rest, runs).run()
 

@@ -47,6 +47,12 @@ class LlavaHfChat(_LlavaHf):
 
     is_simple = False
 
+    def check_template(self) -> None:
+        """`chat_template` is for simple prompts, as in stock."""
+        super().check_template()
+        if self.settings.options["chat_template"]:
+            self.say("chat_template in --model_args has no effect on chat prompts: add --force_simple to use it")
+
     def build_inputs(self, requests: list[Request]) -> BatchFeature:
         texts, images, videos = [], [], []
         for request in requests:

@@ -1,7 +1,9 @@
 """What is missing beside the settings is found before weights are loaded, all of it at once."""
 
 import importlib.metadata
+import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -103,16 +105,53 @@ def test_other_versions_are_a_notice(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-def test_gpu_memory_is_estimated_from_the_configuration(checkpoint, monkeypatch):
-    run = resolve(FAMILIES["llava_hf"], "chat", {"pretrained": str(checkpoint("llava")), "device_map": "cpu"})
+@pytest.fixture
+def tiny(checkpoint):
+    """Settings of a run of the tiny LLaVA, and the size of its weights in float32."""
+    given = {"pretrained": str(checkpoint("llava")), "device_map": "cpu", "batch_size": 8}
     stored = sum(path.stat().st_size for path in checkpoint("llava").glob("*.safetensors"))
+    return resolve(FAMILIES["llava_hf"], "chat", given), stored
+
+
+def test_gpu_memory_is_estimated_from_the_configuration(tiny):
+    run, stored = tiny
     assert memory.weight_bytes(run) == pytest.approx(stored, rel=0.1)
-    assert memory.cache_bytes(run) == (2 * 3 * 2 * 16 * 4096 * 4, 4096)
-    monkeypatch.setattr(memory, "free_bytes", lambda run: 1 << 40)
-    assert list(memory.problems(run)) == []
-    monkeypatch.setattr(memory, "free_bytes", lambda run: stored)
-    (problem,) = memory.problems(run)
-    assert "do not fit into the" in problem
+    assert (memory.token_bytes(run), memory.longest(run)) == (2 * 3 * 2 * 16 * 4, 4096)
+
+
+def test_only_weights_that_do_not_fit_beside_one_short_prompt_stop_a_run(tiny, monkeypatch):
+    run, stored = tiny
+    said = []
+    for free in (stored, stored + 600 * memory.token_bytes(run), 1 << 40):
+        monkeypatch.setattr(memory, "free_bytes", lambda run, free=free: free)
+        said.append((list(memory.problems(run)), list(memory.notices(run))))
+    (((problem,), _), (none, (notice,)), nothing) = said
+    assert "of one prompt of 512 tokens do not fit into the" in problem
+    assert none == []
+    assert "--batch_size 8 with prompts of 4096 tokens would need 32768. A batch that does not fit is tried" in notice
+    assert nothing == ([], [])
+
+
+def test_quantized_weights_count_at_the_bits_they_have(tiny, checkpoint, tmp_path):
+    run, stored = tiny
+    folder = shutil.copytree(checkpoint("llava"), tmp_path / "quantized")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: stored // 8])
+    run.hf_config.quantization_config = {"load_in_4bit": True}
+    assert memory.weight_bytes(replace(run, pretrained=str(folder))) == stored // 8
+    path.unlink()
+    unknown = replace(run, pretrained=str(folder))
+    assert memory.weight_bytes(unknown) is None
+    assert list(memory.problems(unknown)) == list(memory.notices(unknown)) == []
+
+
+def test_a_notice_about_memory_is_printed_once_for_all_processes(tiny, capsys, monkeypatch):
+    run = replace(tiny[0], device="cuda:0")
+    monkeypatch.setattr(memory, "free_bytes", lambda run: tiny[1] + 600 * memory.token_bytes(run))
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        checks.print_notices(run)
+    assert capsys.readouterr().out.count("A batch that does not fit is tried sample by sample") == 1
 
 
 def test_every_problem_is_said_at_once_and_before_lmms_eval_starts(monkeypatch, capsys):

@@ -98,3 +98,11 @@ def test_without_a_chat_template_no_weights_are_loaded(untemplated, capsys, monk
 def test_simple_prompts_then_use_vicunas_and_say_so(untemplated, capsys):
     assert all(toy.ask(toy.wrapper(untemplated, "simple"), toy.ToyTask(toy.documents()[:1])))
     assert "prompts are made with Vicuna's, as in lmms-eval" in capsys.readouterr().out
+
+
+def test_a_template_given_for_simple_prompts_is_not_ignored_in_silence(checkpoint, capsys):
+    asked = toy.ToyTask(toy.documents()[:1])
+    toy.ask(toy.wrapper(checkpoint("llava"), chat_template="{{ messages }}"), asked)
+    assert "chat_template in --model_args has no effect on chat prompts: add --force_simple" in capsys.readouterr().out
+    toy.ask(toy.wrapper(checkpoint("llava"), "simple", chat_template="{{ messages[0]['content'] }}"), asked)
+    assert "chat_template" not in capsys.readouterr().out
