@@ -22,6 +22,7 @@ from lmms_eval_plugins.settings import RunSettings
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements.txt"
 _LEAST_FREE = 1 << 30
+_NO_TASKS = "--tasks is missing: what is to be scored, such as mini_scene (all: lmms-eval --tasks list)"
 _FLASH = {"2": ("flash-attn", is_flash_attn_2_available), "3": ("flash-attn-3", is_flash_attn_3_available)}
 _TESTED = ("torch", "transformers", "lmms-eval", "accelerate", "datasets", "qwen-vl-utils")
 
@@ -34,7 +35,8 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
         run: None if its settings are wrong already.
     """
     names = [name.strip() for name in (args.tasks or "").split(",") if name.strip()]
-    found = [] if args.include_path not in (None, str(needs.TASKS_DIR)) else list(unknown(names))
+    found = [] if names else [_NO_TASKS]
+    found += [] if args.include_path not in (None, str(needs.TASKS_DIR)) else unknown(names)
     wanted = needs.of(names)
     found += [*launcher.problems(), *data_sets.problems(wanted), *_switches()]
     if not args.predict_only:

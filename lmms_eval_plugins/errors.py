@@ -14,7 +14,6 @@ from lmms_eval_plugins import launcher
 from lmms_eval_plugins.redaction import redacted
 
 _SECONDS_FOR_THE_FIRST_PROCESS = 3
-_INTERRUPTED = 130
 
 
 class RunStopped(SystemExit):
@@ -50,17 +49,6 @@ def in_one_line(error: BaseException) -> str:
 
 class PromptError(ValueError):
     """A prompt that cannot be answered; its sample fails."""
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[None]:
-    """Turns Ctrl-C into `RunStopped`, with the status that a shell expects."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        stopped = RunStopped("interrupted; every answer so far is on disk, and the same command goes on from there")
-        stopped.code = _INTERRUPTED
-        raise stopped from error
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_err
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
 from lmms_eval_plugins.redaction import redact_output
+from lmms_eval_plugins.signals import stop_on_signals
 
 _NOT_FOUND = re.compile(r"Tasks were not found: (.*)")
 
@@ -37,6 +38,8 @@ def prepare_command_line() -> None:
     files.print_everything()
     args = parse(sys.argv[1:])
     redact_output()
+    if args.config or args.model in FAMILIES:
+        stop_on_signals()
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():

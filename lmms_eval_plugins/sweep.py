@@ -26,8 +26,9 @@ _CANNOT_RUN_YET = 3
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
     from lmms_eval_plugins.redaction import redacted_output
+    from lmms_eval_plugins.signals import stopping_on_signals
 
-    with redacted_output():
+    with redacted_output(), stopping_on_signals():
         return _main(argv)
 
 
@@ -37,7 +38,6 @@ def _main(argv: Sequence[str] | None) -> int:
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of others; this must be set before tqdm is imported
     from kv_caches import ConfigError, UnsupportedError
     from lmms_eval_plugins import checks, files, planning, preflight
-    from lmms_eval_plugins.errors import stop_on_interrupt
 
     files.print_everything()
     known, found = preflight.parse(rest), []
@@ -57,8 +57,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return _say_what_is_missing(found)
     checks.stop_on(found)
     checks.print_notices(runs[0])
-    with stop_on_interrupt():
-        return _Sweep(rest, runs).run()
+    return _Sweep(rest, runs).run()
 
 
 def _say_what_is_missing(found: list[str]) -> int:

@@ -13,6 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmms_eval_plugins.signals import VERDICTS, Stopped, stop_on_signals, stopping_on_signals
+
+if __name__ == "__main__":
+    stop_on_signals(VERDICTS)  # from here on: what follows takes seconds to import
+
 from kv_caches import ConfigError
 from lmms_eval_plugins.errors import RunStopped, stop_on_config_error
 from lmms_eval_plugins.judge import rescore, runs, scoring
@@ -24,7 +29,10 @@ from lmms_eval_plugins.redaction import redacted_output
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; status 0 if every answer is judged."""
-    with redacted_output():
+    with (
+        redacted_output(),
+        stopping_on_signals(VERDICTS),
+    ):
         return _main(argv)
 
 
@@ -40,11 +48,8 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         if judge.kind == "api":
             ask_missing((entry for one in found for entry in one.entries), judge, options.yes)
-    except RunStopped:
-        status = 1
-    except KeyboardInterrupt:
-        print("error: interrupted; run the same command again to go on", file=sys.stderr)
-        status = 130
+    except (RunStopped, Stopped) as stopped:
+        status = int(str(stopped.code))
     rescore.judge(found, judge)
     return status or _report(found)
 

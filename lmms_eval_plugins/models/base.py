@@ -17,7 +17,7 @@ from transformers import BatchFeature
 from kv_caches import KVConfig
 from kv_caches.prompt import vision_token_ids
 from lmms_eval_plugins import captions, decoding, kept, limits, media, outputs, precedence, records, session
-from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error, stop_on_interrupt
+from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.asking import Asking
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -25,6 +25,7 @@ from lmms_eval_plugins.models.loading import LoadedOnDemand
 from lmms_eval_plugins.models.request import Request
 from lmms_eval_plugins.progress import Progress
 from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
+from lmms_eval_plugins.signals import stopping_on_signals
 from lmms_eval_plugins.store import Key, Store
 
 
@@ -225,7 +226,7 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
         progress = Progress(total, active=self.rank == 0)
         computation = Computation(self, self._runs, progress, clock=self.clock)
         try:
-            with stop_on_interrupt():
+            with stopping_on_signals():
                 computation.run(asked)
         finally:
             progress.close()

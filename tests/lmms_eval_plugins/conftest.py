@@ -1,6 +1,9 @@
 """Checkpoints are made once; every test has an environment of its own, without eviction."""
 
 import os
+import signal
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,17 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "records"
     monkeypatch.setenv("KV_RECORDS_DIR", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """What a command line sets for its whole process ends with the test."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    streams = sys.stdout, sys.stderr
+    yield
+    sys.stdout, sys.stderr = streams
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

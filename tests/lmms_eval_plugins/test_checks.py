@@ -35,6 +35,13 @@ def test_nothing_is_found_where_nothing_is_missing():
     assert problems("--tasks", "mini_vlm,chartqa,coco2014_cap_val,videott_all,mmmu*") == []
 
 
+@pytest.mark.parametrize("argv", [[], ["--tasks", ""], ["--tasks", " , "]])
+def test_a_run_without_tasks_is_a_problem(argv):
+    assert problems(*argv) == [
+        "--tasks is missing: what is to be scored, such as mini_scene (all: lmms-eval --tasks list)"
+    ]
+
+
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"])
 @pytest.mark.parametrize("value", ["abc", "", "-1", "1.5", "²", "9" * 5000])
 def test_a_launcher_that_gives_no_number_is_one_line(name, value, monkeypatch, capsys):

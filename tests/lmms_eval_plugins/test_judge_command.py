@@ -295,18 +295,19 @@ def test_a_folder_without_open_answers_is_an_error(tmp_path, monkeypatch, capsys
     assert "there is no such folder" in capsys.readouterr().err
 
 
-def test_interrupted_it_keeps_what_was_judged(folder, monkeypatch, capsys):
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
+def test_interrupted_it_keeps_what_was_judged(number, word, folder, monkeypatch, capfd):
     land, landed = asking._Round._land, []
 
     def interrupted(self):
         if len(landed) == 2:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
         landed.append(land(self))
 
     monkeypatch.setattr(asking._Round, "_land", interrupted)
     with serving([says(GOOD)]) as server:
-        assert judge(folder, server, monkeypatch) == 130
-    assert "error: interrupted; run the same command again" in capsys.readouterr().err
+        assert judge(folder, server, monkeypatch) == 128 + number
+    assert f"error: {word}; every verdict so far is on disk, and the same command goes on" in capfd.readouterr().err
     counts = [result(folder, label)["counts"]["judged"] for label in ("full", "tgv_kv-0.50")]
     assert 0 < sum(counts) < 6
 

@@ -303,7 +303,8 @@ def test_kills_at_random_moments_lose_nothing_and_compute_nothing_twice(llava, e
     assert {(line["fingerprint"], line["doc_id"]): line["answer"] for line in lines} == whole
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, capfd, monkeypatch):
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM")])
+def test_an_interrupted_run_says_how_to_go_on_and_goes_on(number, word, llava, environment, capfd, monkeypatch):
     def ask_slowly():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with it ignored
         append = Store.append
@@ -313,10 +314,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_goes_on(llava, environment, ca
     child = grid.forked(ask_slowly)
     while not toy.records(environment):
         time.sleep(0.002)
-    os.kill(child, signal.SIGINT)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    os.kill(child, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + number
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error: ", "Traceback"))]
-    assert errors == ["error: interrupted; every answer so far is on disk, and the same command goes on from there"]
+    assert errors == [f"error: {word}; every answer so far is on disk, and the same command goes on from there"]
     before = len(toy.records(environment))
     assert 0 < before < len(toy.documents())
     grid.ask(grid.wrapper(llava, environment, batch=1), toy.documents(), tokens=200)
