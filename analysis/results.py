@@ -14,7 +14,7 @@ from .errors import ResultsError
 from .names import main_metric
 from .records import configuration, records_folder, records_of
 
-SCHEMAS = (1,)
+SCHEMAS = (1, 2)
 JUDGED_METRIC = "videott_open_ended_score"
 NAN = float("nan")
 _TEXTS = ("fingerprint", "model", "checkpoint", "method", "variant", "decode", "task", "metric", "date")

@@ -160,10 +160,6 @@ def stop_on_error_message(record: Any) -> None:
         missing = found.group(1).split(", ")
         hints = "".join(dict.fromkeys(nearest(name, task_names()) for name in missing))
         raise RunStopped(f"--tasks: there is no task {', '.join(missing)}.{hints} (all: lmms-eval --tasks list)")
-    if message.startswith(("Could not save results aggregated", "Could not save sample results")):
-        raise RunStopped(
-            f"--output_path: {message}; the answers are in the store, run the same command again", process=True
-        )
     if message.startswith("Error during evaluation"):
         error = sys.exc_info()[1]  # lmms-eval has printed its traceback
         reason = in_one_line(error) if error else message.removeprefix("Error during evaluation: ").splitlines()[0]

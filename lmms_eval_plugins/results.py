@@ -6,36 +6,29 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from lmms_eval_plugins import records, session, store
+from lmms_eval_plugins import records, session
 from lmms_eval_plugins.judge import exact, prompt, scoring
+from lmms_eval_plugins.outputs import PROMPT
 from lmms_eval_plugins.settings import RunSettings
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of a result file. Before 2, nothing in it said which prompts were scored."""
 _RESAMPLES, _SEED, _CHUNK = 10_000, 0, 250
-_UNJUDGED = "unjudged"
+_UNJUDGED, _ROUNDING = "unjudged", 1e-6
 Samples = list[dict[str, Any]]
 
 
-def task_result(
-    run: RunSettings, label: str, processes: int, results: dict[str, Any], task: str, samples: Samples
-) -> dict[str, Any]:
+def task_result(run: RunSettings, label: str, processes: int, results: dict[str, Any], task: str) -> dict[str, Any]:
     """The content of `result.<task>.json`, but for what `scored` adds.
 
     Args:
-        results: as lmms-eval returned them. samples: lmms-eval's own of this task.
+        results: as lmms-eval returned them.
     """
-    used = session.current().used.get(run.fingerprint, set())
-    found = store.newest_records(records.base_dir() / run.fingerprint)
-    mine = [record for key, record in found.items() if key in used and key.task == task]
-    scored = {sample["doc_id"] for sample in samples}
-    done = [r for r in mine if r["doc_id"] in scored and r["status"] == "ok"]
-    failed = [r for r in mine if r["status"] == "failed"]  # of this run: older ones were tried again
-    proofs = [r["eviction"] for r in done if r["eviction"]]
+    figures = session.current().figures[run.fingerprint][task]
     return {
         "schema": SCHEMA,
         "task": task,
@@ -43,20 +36,9 @@ def task_result(
         **records.configuration(run, processes),
         "git_commit": git_commit(),
         "lmms_eval_date": results.get("date"),
-        "counts": {
-            "samples": len(scored) + len(failed),
-            "failed": len(failed),
-            "single_token_answers": sum(r["answer_tokens"] <= 1 for r in done),
-        },
         "max_new_tokens": _limit(results, task, run.max_new_tokens),
-        "retention": {"nominal": run.kv.retention if run.kv else 1.0}
-        | _spread([p["retention_achieved"] for p in proofs]),
-        "means": {
-            "answer_tokens": _mean([r["answer_tokens"] for r in done]),
-            "prompt_tokens": _mean([p["prompt_tokens"] for p in proofs]),
-            "kv_bytes_full": _mean([p["kv_bytes_full"] for p in proofs]),
-            "kv_bytes_kept": _mean([p["kv_bytes_kept"] for p in proofs]),
-        },
+        **figures,
+        "retention": {"nominal": run.kv.retention if run.kv else 1.0} | figures["retention"],
         "metrics": results["results"][task],
     }
 
@@ -66,16 +48,15 @@ def failed_run(run: RunSettings, label: str, processes: int) -> dict[str, Any]:
 
     `tasks` gives, by task, how many samples were asked, how many of them failed, and the first one's reason.
     """
-    used = session.current().used.get(run.fingerprint, set())
-    found = store.newest_records(records.base_dir() / run.fingerprint)
+    now = session.current()
     tasks: dict[str, dict[str, Any]] = {}
-    for key in sorted(used & set(found), key=lambda key: (key.task, str(key.doc_id))):
+    for key in sorted(now.used.get(run.fingerprint, set()), key=lambda key: (key.task, str(key.doc_id))):
         entry = tasks.setdefault(key.task, {"samples": 0, "failed": 0, "reason": None})
         entry["samples"] += 1
-        if found[key]["status"] == "failed":
+        if (run.fingerprint, key) in now.failed:
             entry["failed"] += 1
-            entry["reason"] = entry["reason"] or found[key].get("error")
-    return {"schema": SCHEMA, "label": label, **records.configuration(run, processes), "tasks": tasks}
+            entry["reason"] = entry["reason"] or now.failed[run.fingerprint, key]
+    return {"schema": 1, "label": label, **records.configuration(run, processes), "tasks": tasks}
 
 
 def scored(content: dict[str, Any], samples: Samples, full: Samples | None) -> dict[str, Any]:
@@ -105,21 +86,42 @@ def judge_of(entries: Samples) -> dict[str, Any]:
 
 
 def compare(metrics: dict[str, Any], samples: Samples, full: Samples | None) -> dict[str, Any] | str:
-    """Paired difference to the full cache over the samples that both have, by metric; or why there is none.
+    """Paired difference to the full cache over the samples that asked both the same, by metric; or why there is none.
 
-    Answers that are unjudged on either side are left out.
+    Answers that are unjudged on either side are left out. `score` is the mean of this run's own samples, where that is
+    what the metric is.
     """
     if full is None:
         return "the full cache has no scores"
     reference = {sample["doc_id"]: sample for sample in full}
     both = [(sample, reference[sample["doc_id"]]) for sample in samples if sample["doc_id"] in reference]
+    same = [(mine, other) for mine, other in both if mine.get(PROMPT) and mine[PROMPT] == other.get(PROMPT)]
+    if not same:
+        return f"the full cache was asked other {'prompts' if both else 'samples'}"
     found = {}
-    for name in dict.fromkeys(key.split(",")[0] for key in metrics if "," in key and "_stderr" not in key):
-        pairs = [(_score(mine, name), _score(other, name)) for mine, other in both]
+    for name, value in _values(metrics).items():
+        pairs = [(_score(mine, name), _score(other, name)) for mine, other in same]
         pairs = [pair for pair in pairs if _UNJUDGED not in pair]
         if pairs and all(isinstance(score, int | float) for pair in pairs for score in pair):
-            found[name] = paired_difference([float(a) - float(b) for a, b in pairs])
+            found[name] = paired_difference([float(a) - float(b) for a, b in pairs]) | _own(value, samples, name)
     return found or "no metric is a number per sample"
+
+
+def _values(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The first value of every metric."""
+    found: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if "," in key and "_stderr" not in key:
+            found.setdefault(key.split(",")[0], value)
+    return found
+
+
+def _own(value: Any, samples: Samples, metric: str) -> dict[str, float]:
+    scores = [score for score in (_score(sample, metric) for sample in samples) if score != _UNJUDGED]
+    if not isinstance(value, int | float) or not all(isinstance(score, int | float) for score in scores):
+        return {}
+    mean = sum(map(float, scores)) / len(scores)
+    return {"score": mean} if abs(mean - value) <= _ROUNDING * max(1, abs(value)) else {}
 
 
 def paired_difference(differences: Sequence[float]) -> dict[str, Any]:
@@ -153,11 +155,3 @@ def _limit(results: dict[str, Any], task: str, cap: int | None) -> int | None:
     """New tokens that an answer may have: the smaller one of the task's limit and `MAX_GENERATED_TOKENS`."""
     given = (results.get("configs", {}).get(task, {}).get("generation_kwargs") or {}).get("max_new_tokens")
     return min((limit for limit in (given, cap) if isinstance(limit, int)), default=None)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None  # the same whatever process wrote which record: exactly rounded
-
-
-def _spread(values: Sequence[float]) -> dict[str, float | None]:
-    return {"mean": _mean(values), "min": min(values, default=None), "max": max(values, default=None)}

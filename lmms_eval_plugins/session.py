@@ -25,6 +25,8 @@ class Session:
         hashes: (task, document, arguments) to the hash of the prompt.
         failed: reasons, by fingerprint and key: not tried again in this process.
         used: by fingerprint, the keys of the answers that were asked for, gathered over processes when a run ends.
+        figures: by fingerprint, what `figures.by_task` says of a run that has ended; of the first process.
+        records_missing: of a run, records of answers that it scored are not in its folder; of the first process.
         reported: what the runs have in common was printed.
         said: lines that were printed and need no repeating.
     """
@@ -34,6 +36,8 @@ class Session:
     hashes: dict[tuple[Any, ...], str] = field(default_factory=dict)
     failed: dict[tuple[str, Key], str] = field(default_factory=dict)
     used: dict[str, set[Key]] = field(default_factory=dict)
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records_missing: bool = False
     reported: bool = False
     said: set[str] = field(default_factory=set)
 

@@ -103,7 +103,7 @@ class _Sweep:
 
         accelerator, args = _start(cli, self.arguments, preflight, self.runs[0].device)
         self.processes, broken, started = accelerator.num_processes, [], time.monotonic()
-        with session.started([run.kv for run in self.runs]), _once(cli):
+        with session.started([run.kv for run in self.runs]) as shared, _once(cli):
             for number, run in enumerate(self.runs, start=1):
                 since = time.monotonic()
                 try:
@@ -121,7 +121,7 @@ class _Sweep:
             print(f"[kv] {len(self.runs)} configurations in {time.monotonic() - started:.0f} s: {args.output_path}")
             if broken:
                 print(f"error: no score of {', '.join(broken)}: samples failed", file=sys.stderr)
-        return 1 if broken else 0
+        return 1 if broken or shared.records_missing else 0
 
     def _score(self, cli: Any, args: argparse.Namespace, run: Any) -> str:
         from lmms_eval_plugins.errors import RunStopped, in_one_line
@@ -160,7 +160,7 @@ class _Sweep:
             self.full = samples
         lines = []
         for task, mine in samples.items():
-            content = files.task_result(run, label(run.kv), self.processes, results, task, mine)
+            content = files.task_result(run, label(run.kv), self.processes, results, task)
             content = files.scored(content, mine, self.full.get(task))
             content["records"] = outputs.relative(records.base_dir() / run.fingerprint, folder)
             with stop_if_not_written(folder):

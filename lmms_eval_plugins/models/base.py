@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from transformers import BatchFeature
 
 from kv_caches import KVConfig
 from kv_caches.prompt import vision_token_ids
-from lmms_eval_plugins import captions, decoding, kept, limits, media, outputs, precedence, records, session
+from lmms_eval_plugins import captions, decoding, figures, kept, limits, media, outputs, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.asking import Asking
@@ -26,7 +28,7 @@ from lmms_eval_plugins.models.request import Request
 from lmms_eval_plugins.progress import Progress
 from lmms_eval_plugins.settings import Family, RunSettings, for_config, resolve
 from lmms_eval_plugins.signals import stopping_on_signals
-from lmms_eval_plugins.store import Key, Store
+from lmms_eval_plugins.store import Key, Store, newest_records
 
 
 class EvictionWrapper(LoadedOnDemand, Asking, lmms):
@@ -238,6 +240,27 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
             return []
         return self.session.configs or list(self.settings.sweep)
 
+    def _gather_keys(self) -> None:
+        """What was asked of all processes, and what of it has no answer."""
+        if self.world_size > 1:
+            name = self.settings.fingerprint
+            failed = [(key, why) for (of, key), why in self.session.failed.items() if of == name]
+            both = gather_object([(list(self.session.used.get(name, ())), failed)])
+            self.session.used[name] = {key for keys, _ in both for key in keys}
+            self.session.failed |= {(name, key): why for _, failures in both for key, why in failures}
+
+    def _note_figures(self, directory: Path) -> None:
+        """What results say beside the scores, taken from the records of exactly the samples that were asked for."""
+        name = self.settings.fingerprint
+        asked = self.session.used.get(name, set())
+        failed = [key for key in asked if (name, key) in self.session.failed]
+        found = figures.by_task(asked, failed, newest_records(directory))
+        self.session.figures[name] = found
+        outputs.say(found)
+        if missing := figures.missing_records(found, directory):
+            self.session.records_missing = True
+            print(f"error: {missing}", file=sys.stderr, flush=True)
+
     def clean(self) -> None:
         """Called by lmms-eval on every process between the last answer and the first metric.
 
@@ -247,9 +270,7 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
         """
         counts = torch.tensor([self._done, self._failed], device=self.accelerator.device)
         done, failed = self.accelerator.gather(counts).view(-1, 2).sum(dim=0).tolist()
-        if self.world_size > 1:
-            mine = self.session.used.get(self.settings.fingerprint, set())
-            self.session.used[self.settings.fingerprint] = set(gather_object(list(mine)))
+        self._gather_keys()
         for run in self._runs.values():
             run.store.close()
         directory = self._records / self.settings.fingerprint
@@ -257,6 +278,7 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
             summary = {"samples": done, "failed": failed, "processes": self.world_size}
             records.write_json(directory / "summary.json", {**summary, "fingerprint": self.settings.fingerprint})
             log_metrics(0.0, 0, 0.0, additional_metrics={"samples": done, "failed_samples": failed})
+            self._note_figures(directory)
         if self.session.configs is None:
             self.session.loaded = None
         super().clean()

@@ -11,6 +11,7 @@ from lmms_eval_plugins.judge import __main__ as command
 from lmms_eval_plugins.judge import rescore, runs
 from lmms_eval_plugins.judge.scoring import METRIC
 from lmms_eval_plugins.judge.settings import JudgeSettings
+from lmms_eval_plugins.outputs import PROMPT
 
 TASK = "videott_no_leading_oe"
 RUN = {
@@ -41,7 +42,9 @@ def folder(tmp_path, monkeypatch):
         metrics = {f"{METRIC},none": None, f"{METRIC}_stderr,none": "N/A"}
         (run / "model" / "1_results.json").write_text(json.dumps({"results": {TASK: metrics}}))
         entries = [{"question": "?", "answer": "red", "prediction": text, "judge": "none"} for text in ("red", "blue")]
-        lines = [json.dumps({"doc_id": number, METRIC: entry}) for number, entry in enumerate(entries)]
+        lines = [
+            json.dumps({"doc_id": number, PROMPT: str(number), METRIC: entry}) for number, entry in enumerate(entries)
+        ]
         (run / "model" / f"1_samples_{TASK}.jsonl").write_text("\n".join(lines))
         config = {"method": method, "variant": "paper", "decode": "append", "retention": retention, "model_type": None}
         counts = {"samples": 2, "failed": 0, "single_token_answers": 0}

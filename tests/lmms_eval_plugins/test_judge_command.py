@@ -14,6 +14,7 @@ from lmms_eval_plugins.judge import __main__ as command
 from lmms_eval_plugins.judge import asking, client, prompt
 from lmms_eval_plugins.judge.scoring import METRIC
 from lmms_eval_plugins.judge.verdicts import Verdicts
+from lmms_eval_plugins.outputs import PROMPT
 
 from .stub_judge import GOOD, MODEL, fails, says, serving, slow
 
@@ -45,7 +46,7 @@ def write_run(folder, method, answers):
     lines = []
     for number, answer in enumerate(answers):
         entry = {"question": f"Question {number}?", "answer": "red", "prediction": answer, "judge": "none"}
-        lines.append(json.dumps({"doc_id": number, METRIC: entry}))
+        lines.append(json.dumps({"doc_id": number, PROMPT: str(number), METRIC: entry}))
     (folder / label / "model" / f"2026_samples_{TASK}.jsonl").write_text("\n".join(lines) + "\n")
     content = {"config": {"method": method}, "metrics": metrics, "counts": {"samples": len(answers), "failed": 0}}
     content["lmms_eval_date"] = "2026"

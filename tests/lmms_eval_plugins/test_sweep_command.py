@@ -1,6 +1,7 @@
 """`python -m lmms_eval_plugins.sweep`: one process or two, a grid's results on disk, nothing computed again."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -39,8 +40,8 @@ def command(site, checkpoint, folder):
         done = subprocess.run(line, env=env, cwd=folder, capture_output=True, text=True, timeout=300)
         return processes.Done(done.returncode, done.stdout, done.stderr)
 
-    def fork(count, output, *arguments, **more):
-        return processes.run(sweep.main, [*argv, output, *arguments], env | more, folder, count)
+    def fork(count, output, *arguments, main=sweep.main, **more):
+        return processes.run(main, [*argv, output, *arguments], env | more, folder, count)
 
     return SimpleNamespace(launch=launch, fork=fork)
 
@@ -76,6 +77,10 @@ def test_a_sweep_in_two_processes_then_the_same_from_the_store(command, folder):
     assert result["difference_to_full"]["exact_match"]["samples"] == 5
     assert result["records"] == f"../../records/{result['fingerprint']}"
     assert (folder / "two" / "tgv_kv-0.90" / result["records"] / "config.json").is_file()
+    files = (folder / "records" / result["fingerprint"]).glob("records.rank*.jsonl")
+    lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert result["prompts"] == {str(line["doc_id"]): line["prompt_hash"] for line in lines}
+    assert len(lines) == 5
     full = json.loads((folder / "two" / "full" / "result.mini_scene.json").read_text())
     assert result["full_fingerprint"] == full["full_fingerprint"] == full["fingerprint"] != result["fingerprint"]
     assert list((folder / "two" / "tgv_kv-0.90").rglob("*_results.json"))
@@ -112,6 +117,20 @@ def test_what_failed_is_beside_the_results_until_it_has_a_score(command, folder)
     assert f"[kv] MODEL_TYPE is not set; {MODEL_DIR} has the architecture and sizes of tiny-vlm" in done.output
     full = json.loads((out / "full" / "result.mini_scene.json").read_text())
     assert full["config"]["model_type"] == "tiny-vlm"
+
+
+def test_records_in_folders_of_several_machines_are_said_to_be_missing(command, folder):
+    def main(argv):
+        os.environ["KV_RECORDS_DIR"] = f"records_of_machine_{os.environ['RANK']}"
+        return sweep.main(argv)
+
+    done = command.fork(2, "apart", "--methods", "full", main=main)
+    result = json.loads((folder / "apart" / "full" / "result.mini_scene.json").read_text())
+    assert (result["counts"]["samples"], result["counts"]["records_missing"]) == (5, 2)
+    assert (result["means"]["kv_bytes_kept"], len(result["prompts"])) == (None, 5)
+    place = f"records_of_machine_0/{result['fingerprint']}"
+    assert done.status == 1
+    assert f"error: records of 2 of 5 samples of mini_scene are not in {place}, so there are no" in done.stopped[-1]
 
 
 def planned(checkpoint, folder, *argv, task="mini_scene"):
@@ -183,13 +202,3 @@ def test_the_interval_of_a_paired_difference_is_seeded_and_covers_the_mean():
     assert found == results.paired_difference([1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
     assert found["low"] < found["mean"] == 0.375 < found["high"]
     assert results.paired_difference([0.0] * 5)["high"] == 0
-
-
-def test_only_samples_that_both_have_are_compared():
-    metrics = {"accuracy,none": 0.5, "accuracy_stderr,none": 0.1, "rating,none": 3.0}
-    mine = [{"doc_id": i, "accuracy": 1, "rating": {"score": 3}} for i in range(3)]
-    full = [{"doc_id": i, "accuracy": i % 2, "rating": {"score": 3}} for i in range(1, 4)]
-    found = results.compare(metrics, mine, full)
-    assert set(found) == {"accuracy"}
-    assert (found["accuracy"]["samples"], found["accuracy"]["mean"]) == (2, 0.5)
-    assert results.compare(metrics, mine, None) == "the full cache has no scores"
