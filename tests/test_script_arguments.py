@@ -47,6 +47,14 @@ def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_plans_before_the_checkpoint_is_there(tmp_path):
+    result = script("accuracy_llava", "--dry-run", OUTPUT=f"{tmp_path}/out")
+    assert result.returncode == 3, result.stderr
+    assert result.stdout.startswith("2 runs of llava-hf/llava-1.5-7b-hf (chat prompts) on mini_scene\nfull  ")
+    assert "cannot run yet: pretrained=llava-hf/llava-1.5-7b-hf: there is no such folder" in result.stdout
+    assert "pretrained=llava-hf/llava-1.5-7b-hf\\," in result.stdout.splitlines()[-1]
+
+
 def test_the_row_of_a_checkpoint_may_be_named_and_must_fit_it(tmp_path):
     env = {"CKPT": "tiny_vlm/weights", "OUTPUT": f"{tmp_path}/out"}
     result = script("accuracy_llava", "--dry-run", "--separate", MODEL_TYPE="tiny-vlm", **env)

@@ -104,7 +104,9 @@ def _scores_of(samples: Path) -> Path:
 
 
 def _fingerprint(content: dict[str, Any]) -> str | None:
-    """What lmms-eval's own results say of the configuration that ran."""
+    """What lmms-eval's own results say of the configuration that ran; those of before `kv` in an argument."""
+    if isinstance(ours := content.get("kv"), dict):
+        return str(ours.get("fingerprint"))
     config = content.get("config")
     found = _FINGERPRINT.search(str(config.get("model_args"))) if isinstance(config, dict) else None
     return found[1] if found else None

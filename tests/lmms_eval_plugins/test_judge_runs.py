@@ -106,9 +106,14 @@ def test_counts_and_fingerprint_of_the_result_must_be_those_of_the_samples(tmp_p
     assert f"{samples}: of v1-0, but {path.name} is of v1-1" in refusal(tmp_path, capsys)
 
 
-def test_of_runs_by_hand_the_newest_of_every_fingerprint_is_judged(tmp_path):
-    write(tmp_path, "2025", ["blue", "blue"], "v1-1", result=False)
-    write(tmp_path, "2026", PROMPTS, "v1-0", result=False)
-    write(tmp_path, "2027", ["red", "red"], "v1-1", result=False)
+@pytest.mark.parametrize("said", ["by an argument", "by the results"])
+def test_of_runs_by_hand_the_newest_of_every_fingerprint_is_judged(said, tmp_path):
+    runs = {"2025": (["blue", "blue"], "v1-1"), "2026": (PROMPTS, "v1-0"), "2027": (["red", "red"], "v1-1")}
+    for date, (answers, fingerprint) in runs.items():
+        write(tmp_path, date, answers, fingerprint, result=False)
+        if said == "by the results":  # as `--config` leaves them: arguments are not completed there
+            path = tmp_path / "full" / "model" / f"{date}_results.json"
+            content = json.loads(path.read_text()) | {"config": {"model_args": "pretrained=model"}}
+            path.write_text(json.dumps(content | {"kv": {"fingerprint": fingerprint, "records": ""}}))
     assert command.main([str(tmp_path)]) == 0
     assert scores(tmp_path) == {"2025": None, "2026": 75.0, "2027": 100.0}
