@@ -26,6 +26,7 @@ class EvictingLayer(DynamicLayer):
     so a step copies its own token only.
 
     Attributes:
+        deltas: (B, 1) distance of M-RoPE positions from tokens behind the prompt, see calls.py; None in other models.
         chunk: tokens that fit behind what is stored whenever it is stored anew.
         ragged: True when some slot is EMPTY, so attention needs a validity mask.
         rules: per sample, the method's decode rule at work, or None where nothing leaves while decoding.
@@ -37,6 +38,7 @@ class EvictingLayer(DynamicLayer):
         self.keys: Any  # a tensor as soon as the first tokens are in
         self.values: Any
         self.offsets = offsets
+        self.deltas: Tensor | None = None
         self.seen = 0
         self.chunk = ROOM
         self.ragged = bool((offsets > 0).any())
@@ -141,6 +143,7 @@ class EvictingLayer(DynamicLayer):
         table = _slot_table(slots, self.keys.device)
         empty = table == EMPTY
         new.seen, new.device, new.is_initialized = self.seen, self.keys.device, True
+        new.deltas = None if self.deltas is None else self.deltas[list(rows)]
         new.ragged = bool(empty.any())
         chosen = self.positions[list(rows)].expand(-1, table.shape[1], -1).gather(-1, table.clamp(min=0))
         new._chosen, new._chosen_at = chosen.masked_fill_(empty, EMPTY), self.seen
@@ -214,6 +217,8 @@ class EvictingLayer(DynamicLayer):
         if self.rules is not None:
             raise NotImplementedError("KV_DECODE=evict works with greedy decoding or sampling only, not with beams")
         self.offsets, self._held, self._valid = change(self.offsets), change(self._held), None
+        if self.deltas is not None:
+            self.deltas = change(self.deltas)
         if self._chosen is not None:
             self._chosen = change(self._chosen)
         if self.is_initialized:

@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicCache
 from . import graphs, kernels
 from .attention import LayerView
 from .cache import EvictingLayer
+from .calls import MultimodalPositions, Names
 from .config import KVConfig
 from .errors import UnsupportedError
 from .models import check_model_type
@@ -64,7 +65,7 @@ class Attachment:
         self._rows: list[Row] = []  # of a prompt whose layers evict one by one
         self._inputs: dict[Any, tuple[Any, Any]] = {}
         self._vision_ids = vision_token_ids(model.config)
-        self._cache_name = kernels.cache_argument(model)
+        self._names = Names(model)
         self._modules = kernels.attention_modules(model)
         self._inv_freq = kernels.inverse_frequencies(model)
         self._deepstack = kernels.deepstack_layers(model)
@@ -82,6 +83,7 @@ class Attachment:
             kernels.HANDLERS[module] = self
         for config, base in self._configs:
             config._attn_implementation = names[base]
+        self._positions = MultimodalPositions(model)
         self._hooks = [
             model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._after, always_call=True),
@@ -97,6 +99,7 @@ class Attachment:
         """Restore the model. Safe to call twice."""
         for hook in self._hooks:
             hook.remove()
+        self._positions.close()
         for config, base in self._configs:
             config._attn_implementation = base
         for module in self._modules:
@@ -129,32 +132,38 @@ class Attachment:
     def _before(self, model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Start of a forward call: a prompt (empty cache) or one decode step."""
         self._cache, self._stats, self._rows, self._inputs, self._attended = None, None, [], {}, 0
-        if kwargs.get("use_cache") is False:
-            raise UnsupportedError("use_cache=False leaves no cache to evict from; detach the model for such a call")
-        cache = kwargs.get(self._cache_name)
-        if cache is None:
-            cache = kwargs[self._cache_name] = DynamicCache()
-        ids = kwargs.get("input_ids", args[0] if args else None)
+        given = self._names.named(args, kwargs)
+        if given.get("use_cache") is False:
+            raise UnsupportedError(
+                "use_cache=False (an argument or the generation config) leaves no cache to evict from: set it to True, "
+                "or detach the model for such a call"
+            )
+        cache = given.setdefault(self._names.cache, DynamicCache())
+        ids, mask = given.get("input_ids"), given.get("attention_mask")
+        if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 2):
+            kind = f"{mask.dim()}-dimensional" if isinstance(mask, Tensor) else type(mask).__name__
+            raise UnsupportedError(f"attention_mask must be a tensor of (batch, tokens), not {kind}")
         if cache.get_seq_length() == 0:
-            self._begin_prompt(cache, ids, kwargs.get("attention_mask"))
+            self._begin_prompt(cache, ids, mask)
         elif not all(isinstance(layer, EvictingLayer) for layer in cache.layers):
             raise UnsupportedError("this cache was filled while the model was not attached; start from an empty one")
-        elif (given := kwargs.get("inputs_embeds") if ids is None else ids) is not None and given.shape[1] != 1:
+        elif (new := given.get("inputs_embeds") if ids is None else ids) is not None and new.shape[1] != 1:
             raise UnsupportedError(
-                f"{given.shape[1]} tokens after the prompt in one call: only one per step is supported "
+                f"{new.shape[1]} tokens after the prompt in one call: only one per step is supported "
                 "(no chunked prefill, assisted decoding or second turn on an evicted cache)"
             )
+        else:
+            self._positions.go_on(cache, given)
         self._cache = cache
-        return args, kwargs
+        return (), given
 
     def _begin_prompt(self, cache: Any, ids: Tensor | None, mask: Tensor | None) -> None:
         if ids is None:
             raise UnsupportedError("input_ids are needed to tell vision from text; inputs_embeds alone do not say")
-        if mask is not None and mask.dim() != 2:
-            raise UnsupportedError(f"attention_mask must be (batch, tokens), not {mask.dim()}-dimensional")
         prompts = split_batch(ids, mask, self._vision_ids)
         offsets = torch.tensor([ids.shape[1] - prompt.length for prompt in prompts])
         kernels.adopt(cache, [EvictingLayer(offsets) for _ in self._modules])
+        self._positions.begin(cache, ids.shape[1])
         self._stats = [PrefillStats(prompt, len(self._modules), self._deepstack) for prompt in prompts]
         if self.method.evicts_in_layer:
             self._rows = [Row.begin(i, self.config, self.method, stats) for i, stats in enumerate(self._stats)]

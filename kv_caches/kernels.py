@@ -1,14 +1,14 @@
 """The one pair of attention and mask functions registered with transformers, over whatever kernel the model uses.
 
 Registering only the attention function would silently drop padding, so both go in under one name. Everything that
-depends on the transformers version lives in this file.
+depends on the transformers version lives in this file and, for the arguments of a forward call, in calls.py.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .errors import UnsupportedError
 
 PREFIX = "kv_"
+CACHE_NAMES = ("cache", "past_key_values")  # the second before transformers 5.2x; both are taken at any time
 EVICTABLE_LAYER_TYPES = {"full_attention", "sliding_attention"}
 #: attention module -> the attachment that handles its calls
 HANDLERS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
@@ -160,7 +161,7 @@ def rotary(module: Any, pair: tuple[Tensor, Tensor] | None) -> tuple[Tensor, ...
 
 def cache_argument(model: Any) -> str:
     """Name of the cache argument of ``model.forward``: 'cache', or 'past_key_values' before transformers 5.2x."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    return next((name for name in CACHE_NAMES if name in inspect.signature(model.forward).parameters), CACHE_NAMES[1])
 
 
 def adopt(cache: Any, layers: list) -> None:
@@ -176,14 +177,3 @@ def adopt(cache: Any, layers: list) -> None:
         )
     cache.layers = layers
     cache.layer_class_to_replicate = None
-
-
-def position_deltas(model: Any) -> Tensor | None:
-    """(B, 1) distance of M-RoPE from token positions, as the last prefill left it on the model; None without M-RoPE."""
-    return getattr(getattr(model, "model", None), "rope_deltas", None)
-
-
-def set_position_deltas(model: Any, deltas: Tensor | None, samples: Sequence[int]) -> None:
-    """Make an M-RoPE model continue rows that come from the given samples of the prefill that left ``deltas``."""
-    if deltas is not None:
-        model.model.rope_deltas = deltas[list(samples)]

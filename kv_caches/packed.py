@@ -151,6 +151,8 @@ class PackedLayer(EvictingLayer):
         indices = torch.arange(self.offsets.shape[0])[indices.cpu()]  # of a mask, too
         self._restore(indices.tolist(), self.room_left())
         self.offsets, self._held = self.offsets[indices.cpu()], self._held[indices.cpu()]
+        if self.deltas is not None:
+            self.deltas = self.deltas[indices.to(self.deltas.device)]
         if self._chosen is not None:
             self._chosen = self._chosen[indices.to(self._chosen.device)]
 

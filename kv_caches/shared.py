@@ -50,10 +50,8 @@ class SharedPrefill(Attachment):
 
     def __init__(self, model: Any, configs: Sequence[KVConfig]):
         self.methods = sharing(configs)
-        self._model = model
         self._layers: list[Any] = []
         self._samples: list[PrefillStats] = []
-        self._deltas: Any = None
         super().__init__(model, KVConfig())
 
     def _statistics(self) -> frozenset[Statistic]:
@@ -61,7 +59,6 @@ class SharedPrefill(Attachment):
 
     def _prefilled(self, cache: Any, stats: list[PrefillStats]) -> None:
         self._layers, self._samples, self._rows = list(cache.layers), stats, []
-        self._deltas = kernels.position_deltas(self._model)
 
     def release(self) -> None:
         """Let go of the prompt's full cache."""
@@ -90,7 +87,6 @@ class SharedPrefill(Attachment):
         cache = DynamicCache()
         layers = [evicted(layer, index, chosen, PADDING) for index, layer in enumerate(self._layers)]
         kernels.adopt(cache, layers)
-        kernels.set_position_deltas(self._model, self._deltas, [sample for sample, _ in rows])
         return cache, records(cache, chosen, self.record_kept)
 
     @staticmethod
