@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lmms_eval.api.instance import Instance
@@ -29,14 +31,30 @@ class Asking:
     session: Session
     seed: int
     task_dict: Any
+    _documents: dict[Any, Any] | None = None
 
     def say(self, note: str) -> None:
         """Prints a line once."""
         raise NotImplementedError
 
     def document(self, request: Request) -> dict[str, Any]:
-        """The task's document behind a request."""
-        return self.task_dict[request.task][request.split][request.doc_id]
+        """The task's document behind a request; while a batch is made, its pictures are decoded once."""
+        place = (request.task, request.split, request.doc_id)
+        if self._documents is None or place not in self._documents:
+            found = self.task_dict[request.task][request.split][request.doc_id]
+            if self._documents is None:
+                return found
+            self._documents[place] = found
+        return self._documents[place]
+
+    @contextmanager
+    def documents_kept(self) -> Iterator[None]:
+        """Documents that are looked up inside are kept until the end."""
+        self._documents = {}
+        try:
+            yield
+        finally:
+            self._documents = None
 
     def asked(self, instances: list[Instance]) -> list[Asked]:
         """The requests that are no padding, each with what its answer is stored under.

@@ -163,12 +163,13 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
         Raises:
             PromptError: one that asks nothing, would not be seen whole, or leaves no room for an answer.
         """
-        for one in requests:
-            self.content_hash(one)  # what cannot be told from other prompts is not asked
-        if self.settings.kv is not None and any(one.asks_nothing(self.document(one)) for one in requests):
-            raise PromptError("the prompt is empty: neither text nor a picture")
-        batch = self.build_inputs(requests)
-        given = [len(one.media(self.document(one))) for one in requests]
+        with self.documents_kept():
+            for one in requests:
+                self.content_hash(one)  # what cannot be told from other prompts is not asked
+            if self.settings.kv is not None and any(one.asks_nothing(self.document(one)) for one in requests):
+                raise PromptError("the prompt is empty: neither text nor a picture")
+            batch = self.build_inputs(requests)
+            given = [len(one.media(self.document(one))) for one in requests]
         media.check_shown(batch, given, vision_token_ids(self.settings.hf_config))
         longest = int(batch["attention_mask"].sum(dim=1).max())
         if self._context is not None and longest >= self._context:

@@ -174,6 +174,7 @@ def test_arguments_that_ask_for_nothing_are_not_named():
         "until": ["\n\n"],
     }
     assert generation.check(usual | {"top_k": None, "length_penalty": 1}) == []
+    assert generation.check(usual | {"top_p": 0}) == []  # of many stock tasks
     assert generation.check({"temperature": 0.7, "top_p": 0.8, "top_k": 20, "do_sample": True}) == []
 
 
@@ -183,7 +184,7 @@ def test_arguments_that_ask_for_nothing_are_not_named():
         ({"temperature": -1}, "temperature=-1: a number from 0 is needed"),
         ({"temperature": "warm"}, "temperature='warm': a number from 0 is needed"),
         ({"repetition_penalty": 0}, "repetition_penalty=0: a number above 0 is needed"),
-        ({"top_p": 1.5}, "top_p=1.5: a number above 0 and up to 1 is needed"),
+        ({"temperature": 1, "top_p": 1.5}, "top_p=1.5: a number from 0 to 1 is needed"),
         ({"num_beams": 1.5}, "num_beams=1.5: a whole number from 1 is needed"),
         ({"max_new_tokens": "many"}, "max_new_tokens='many': a whole number from 0 is needed"),
         ({"suppress_tokens": 3}, "suppress_tokens=3: a list, which a task's YAML file can give is needed"),

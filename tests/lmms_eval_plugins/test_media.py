@@ -98,3 +98,20 @@ def test_a_sound_fails(checkpoint, environment):
     for family in ("llava", "qwen3_vl"):
         toy.ask(toy.wrapper(checkpoint(family), store=environment), task)
     assert [record["status"] for record in toy.records(environment)] == ["failed"] * 2
+
+
+def test_a_document_is_decoded_once_for_a_batch(checkpoint, environment):
+    class Counted(list):
+        looked_up = 0
+
+        def __getitem__(self, index):
+            self.looked_up += 1
+            return super().__getitem__(index)
+
+    docs = Counted(toy.documents())
+    model, task = toy.wrapper(checkpoint("llava"), store=environment, batch_size=4), toy.ToyTask(docs)
+    model.task_dict = {toy.TASK: {toy.SPLIT: docs}}
+    requests = task.requests(chat=True)
+    docs.looked_up = 0
+    model.generate_until(requests)
+    assert docs.looked_up == 2 * len(docs)  # for the hash of the prompt, and to answer it
