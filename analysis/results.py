@@ -95,7 +95,7 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
     return {
         "fingerprint": content["fingerprint"],
         "full_fingerprint": str(content.get("full_fingerprint") or ""),
-        "model": kv.get("model_type") or Path(content["model"]).name,
+        "model": kv.get("model_type") or content.get("row") or Path(content["model"]).name,
         "checkpoint": f"{content['model']}@{content['revision']}",
         **{name: kv[name] for name in ("method", "variant", "decode", "retention")},
         "max_new_tokens": kv.get("max_new_tokens") or 0,

@@ -47,9 +47,8 @@ def resolved(known: argparse.Namespace, configs: Sequence[KVConfig]) -> list[Run
     """
     env = {k: v for k, v in os.environ.items() if k != "KV_SWEEP"} | environment(configs[0])
     first = settings.resolve(FAMILIES[known.model], _kind(known), preflight.model_args(known), env)
-    assert first.kv is not None
-    model_type = first.kv.model_type  # as resolved: what is scored must equal what the wrappers make of it
-    return [settings.for_config(first, replace(config, model_type=model_type)) for config in configs]
+    # With the row as resolved: what is scored must equal what the wrappers make of it.
+    return [settings.for_config(first, replace(config, model_type=first.row)) for config in configs]
 
 
 def show(known: argparse.Namespace, configs: Sequence[KVConfig], runs: Sequence[RunSettings]) -> None:

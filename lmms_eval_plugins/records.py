@@ -72,6 +72,7 @@ def configuration(run: RunSettings, processes: int) -> dict[str, Any]:
         "revision": run.revision,
         "commit": getattr(run.hf_config, "_commit_hash", None),
         "model_type": run.hf_config.model_type,
+        "row": run.row,
         "lmms_eval_model": run.family.name,
         "wrapper": run.wrapper,
         "device": run.device,

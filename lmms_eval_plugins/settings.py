@@ -76,6 +76,7 @@ class RunSettings:
         decode_batch: the most rows a sweep decodes together, or None.
         given: model arguments that were not left to their defaults.
         max_new_tokens: MAX_GENERATED_TOKENS, which holds for stock behaviour too.
+        row: of configs/models, that tables name the model by: MODEL_TYPE, or what fits the checkpoint; or None.
     """
 
     family: Family
@@ -98,6 +99,7 @@ class RunSettings:
     decode_batch: int | None = None
     given: dict[str, Any] = field(default_factory=dict)
     max_new_tokens: int | None = None
+    row: str | None = None
 
 
 def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str, str] = os.environ) -> RunSettings:
@@ -117,8 +119,8 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     hf_config = checkpoint.load_config(pretrained, values["revision"], values["trust_remote_code"])
     _check_family(family, pretrained, hf_config)
     check_model_type(env.get("MODEL_TYPE"), hf_config)
-    if kv is not None and kv.model_type is None:
-        kv = replace(kv, model_type=next(iter(fitting_rows(hf_config)), None))
+    row = env.get("MODEL_TYPE") or next(iter(fitting_rows(hf_config)), None)
+    kv = kv and replace(kv, model_type=row)
     given = {**checkpoint.own_arguments(pretrained, env.get("MODEL_TYPE")), **given}
     values |= given
     check_sampling(values)
@@ -145,6 +147,7 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
         decode_batch=_decode_batch(env),
         given=given,
         max_new_tokens=max_generated_tokens(env),
+        row=row,
     )
     return _checked(for_config(settings, kv), values["kv_fingerprint"])
 

@@ -100,9 +100,9 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
         kept = run.kv.describe() if run.kv else "KV_CACHE_TYPE is not set: stock behaviour, the whole cache is kept"
         print(f"[kv] {kept}")
         print(f"[kv] {processes} on {run.device}, {run.dtype}, batch size {run.batch_size}, {run.wrapper} prompts")
-        if run.kv and run.kv.model_type and "MODEL_TYPE" not in os.environ:
-            named = f"has the architecture and sizes of {run.kv.model_type}, so tables call it that"
-            self.say(f"MODEL_TYPE is not set; {run.pretrained} {named}")
+        if run.row and "MODEL_TYPE" not in os.environ:
+            sizes = f"{run.pretrained} has the architecture and sizes of {run.row}"
+            self.say(f"MODEL_TYPE is not set; {sizes}: tables call it that, beside the paper's numbers")
         for note in run.vision.notes:
             self.say(note)
         print(f"[kv] records: {store.directory}", flush=True)

@@ -84,6 +84,14 @@ def test_answers_for_a_task_s_own_server_are_no_results(tmp_path):
     assert load(tmp_path / "run").scores["score"].tolist() == [0.8, 0.4]
 
 
+def test_the_model_as_it_is_without_a_setting_stands_beside_its_evicted_cache(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.4, method="tgv_kv", retention=0.1, model_type="tiny-vlm")
+    rewrite(tmp_path / "records" / "v1-0" / "config.json", config=None, row="tiny-vlm")
+    scores = load(tmp_path / "run").scores
+    assert dict(zip(scores["name"], scores["model"])) == {"stock": "tiny-vlm", "tgv_kv": "tiny-vlm"}
+
+
 def test_a_sweep_beside_runs_by_hand_is_shown_too(tmp_path):
     write_by_hand(tmp_path, "v1-0", 0.8)
     write(tmp_path / "run", "tgv", 0.4, method="tgv_kv", retention=0.1)

@@ -9,6 +9,7 @@ import transformers
 from kv_caches import ConfigError
 from lmms_eval_plugins import versions
 from lmms_eval_plugins.families import LLAVA, QWEN3_VL
+from lmms_eval_plugins.records import configuration
 from lmms_eval_plugins.settings import resolve, resolve_device
 from tiny_vlm import MODEL_DIR
 
@@ -158,6 +159,9 @@ def test_the_row_follows_from_the_model_unless_it_is_named(good, tmp_path):
     run = named(copy)
     assert {kv.model_type for kv in (run.kv, *run.sweep)} == {"tiny-vlm"}
     assert run.fingerprint == named(copy, MODEL_TYPE="tiny-vlm").fingerprint == named(MODEL_DIR).fingerprint
+    assert (
+        configuration(run, 1)["row"] == "tiny-vlm" == resolve(LLAVA, "chat", good | {"pretrained": str(copy)}, {}).row
+    )
     assert named(good["pretrained"]).kv.model_type is None
     with pytest.raises(ConfigError, match=r"MODEL_TYPE='llava-7B' contradicts the loaded model: .*; use tiny-vlm"):
         named(copy, MODEL_TYPE="llava-7B")
