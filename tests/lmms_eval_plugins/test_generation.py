@@ -48,6 +48,16 @@ def answered(checkpoint, environment, monkeypatch):
     return answers
 
 
+@pytest.fixture
+def plain(answered):
+    """The answers without any setting, computed once."""
+    _PLAIN[:] = _PLAIN or answered()
+    return list(_PLAIN)
+
+
+_PLAIN: list[str] = []
+
+
 def test_every_setting_that_transformers_knows_is_accounted_for_once():
     unknown = sorted(set(vars(GenerationConfig())) - generation.KNOWN)
     assert not unknown, f"new in this release of transformers: say in generation.py what becomes of {unknown}"
@@ -101,8 +111,7 @@ HOSTILE = {
 }
 
 
-def test_a_checkpoint_cannot_make_a_run_answer_otherwise(answered, checkpoint, tmp_path, capsys):
-    plain = answered()
+def test_a_checkpoint_cannot_make_a_run_answer_otherwise(answered, plain, checkpoint, tmp_path, capsys):
     folder = shutil.copytree(checkpoint("llava"), tmp_path / "hostile")
     path = folder / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | HOSTILE))
@@ -124,8 +133,8 @@ def test_a_checkpoint_cannot_make_a_run_answer_otherwise(answered, checkpoint, t
         ("begin_suppress_tokens", list(range(IDS["!"], IDS["z"]))),
     ],
 )
-def test_what_sees_only_tokens_is_honoured_from_task_and_checkpoint_alike(name, value, answered):
-    plain, of_checkpoint, of_task = answered(), answered(settings={name: value}), answered(**{name: value})
+def test_what_sees_only_tokens_is_honoured_from_task_and_checkpoint_alike(name, value, answered, plain):
+    of_checkpoint, of_task = answered(settings={name: value}), answered(**{name: value})
     assert of_task == of_checkpoint != plain
 
 
@@ -136,8 +145,7 @@ def test_a_pressure_to_end_that_grows_is_honoured(answered):
     )
 
 
-def test_the_least_of_new_tokens_is_honoured(answered, checkpoint):
-    plain = answered()
+def test_the_least_of_new_tokens_is_honoured(answered, plain):
     ending = {"sequence_bias": [[[IDS["</s>"]], 1000.0]]}
     assert set(answered(**ending)) == {""}
     assert min(map(len, answered(**ending, min_new_tokens=4))) == 4 < len(plain[0])

@@ -46,6 +46,17 @@ def test_pictures_in_every_form_are_seen_in_simple_prompts(family, asked, tmp_pa
     assert found[0]["eviction"]["vision_tokens"] > 0
 
 
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
+def test_so_they_are_in_messages(family, checkpoint, environment, monkeypatch, tmp_path):
+    monkeypatch.setenv("KV_CACHE_TYPE", "none")
+    task = toy.ToyTask([{"text": "what?", "images": [form]} for form in pictures(tmp_path)])
+    text = {"type": "text", "text": "what?"}
+    task.doc_to_messages = lambda doc: [{"role": "user", "content": [{"type": "image", "url": doc["images"][0]}, text]}]
+    answers = toy.ask(toy.wrapper(checkpoint(family), store=environment, batch_size=4), task)
+    assert [record["error"] for record in toy.records(environment)] == [None] * 8
+    assert len(set(answers[:7])) == 1
+
+
 @pytest.mark.parametrize("family", FAMILIES[1:])
 def test_so_are_videos(family, asked, tmp_path):
     gif, webm = tmp_path / "moving.gif", toy.video(tmp_path / "clip.webm", codec="libvpx")

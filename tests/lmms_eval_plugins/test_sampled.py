@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from lmms_eval.evaluator import simple_evaluate
+from lmms_eval.tasks import TaskManager
 
-from . import grid, toy
+from . import broken_task, grid, toy
 
 WARM = {"temperature": 1.5, "do_sample": True}
 DOCS = toy.documents()
@@ -58,3 +60,17 @@ def test_the_checkpoint_decides_how_to_sample_where_the_task_does_not(checkpoint
     model = grid.wrapper(checkpoint("llava"), environment)
     model.model.generation_config.top_k = 1
     assert grid.ask(model, DOCS, **WARM) == grid.ask(grid.wrapper(checkpoint("llava"), environment), DOCS)
+
+
+def test_the_seed_is_the_one_that_lmms_eval_sets(checkpoint, environment, tmp_path):
+    manager = TaskManager(include_path=str(broken_task.write(tmp_path / "tasks")), include_defaults=False)
+    simple_evaluate(
+        model="llava_hf",
+        model_args=f"pretrained={checkpoint('llava')},device_map=cpu",
+        tasks=["broken_scene"],
+        task_manager=manager,
+        limit=1,
+        gen_kwargs="temperature=1.5,do_sample=True",
+        torch_random_seed=5,
+    )
+    assert [record["seed"] for record in toy.records(environment)] == [5]
