@@ -15,6 +15,7 @@ from .errors import ConfigError, nearest
 from .method import Method
 from .models import model_row
 from .profiles import profile_digest
+from .prompt import counts_video
 from .values import NUMBER, text, whole
 
 FINGERPRINT_VERSION = "v1"
@@ -144,6 +145,8 @@ class KVConfig:
         """
         own = {k: v for k, v in asdict(self).items() if k not in ("model_type", "profile")}
         own["source"] = registry.source_digest(self.method)
+        if counts_video(self.model_type) and any(getattr(need, "after_block", False) for need in self.build().needs):
+            own["counted"] = "video"
         if self.profile is not None:
             own["profile"] = profile_digest(self.profile, self.retention)
         text = json.dumps({"config": own, "extra": extra}, sort_keys=True, default=str)

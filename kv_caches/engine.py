@@ -30,6 +30,7 @@ def attach(model: Any, config: KVConfig, *, graph: bool = False) -> Attachment:
     touched; detaching restores it exactly.
 
     Args:
+        model: a transformers model; of an unmerged PEFT model, the model its adapters are in is taken.
         graph: record the decode step as a CUDA graph and replay it. Worth it for long answers of one prompt: every
             prompt is recorded anew.
 
@@ -49,12 +50,14 @@ class Attachment:
     """
 
     def __init__(self, model: Any, config: KVConfig, graph: bool = False):
+        model = kernels.transformers_model(model)
         check_model_type(config.model_type, model.config)
         self._graph: graphs.GraphedDecoder | None = None
         if graph:
             graphs.check(model, config.decode)
         self.config = config
         self.method = config.build()
+        self._model = model
         self.record_kept = False
         self._needs = self._statistics()
         self.kept: list[list[list[Tensor]]] = []
@@ -64,7 +67,7 @@ class Attachment:
         self._stats: list[PrefillStats] | None = None
         self._rows: list[Row] = []  # of a prompt whose layers evict one by one
         self._inputs: dict[Any, tuple[Any, Any]] = {}
-        self._vision_ids = vision_token_ids(model.config)
+        self._vision_ids = vision_token_ids(model.config, config.model_type)
         self._names = Names(model)
         self._modules = kernels.attention_modules(model)
         self._inv_freq = kernels.inverse_frequencies(model)
@@ -158,6 +161,7 @@ class Attachment:
         return (), given
 
     def _begin_prompt(self, cache: Any, ids: Tensor | None, mask: Tensor | None) -> None:
+        kernels.refuse_compiled(self._model)
         if ids is None:
             raise UnsupportedError("input_ids are needed to tell vision from text; inputs_embeds alone do not say")
         prompts = split_batch(ids, mask, self._vision_ids)

@@ -138,7 +138,8 @@ def inspected(model: Any, tokenizer: Any, inputs: dict[str, Any], configs: Seque
     """Everything of one prompt, by the names it has in the file."""
     inspection = Inspection(model, configs, Picture(size))
     with inspection:
-        output = model.generate(**inputs, max_new_tokens=tokens, do_sample=False)
+        alone = {"do_sample": False, "num_beams": 1, "use_cache": True, "return_dict_in_generate": False}
+        output = model.generate(**inputs, max_new_tokens=tokens, **alone)
         answer = output[0, inputs["input_ids"].shape[1] :]
         prompt, picture = inspection.stats.prompt, inspection.picture
         layers = [inspection.stats.get(picture, layer) for layer in range(inspection.stats.n_layers)]

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -26,6 +26,10 @@ from .errors import UnsupportedError
 PREFIX = "kv_"
 CACHE_NAMES = ("cache", "past_key_values")  # the second before transformers 5.2x; both are taken at any time
 EVICTABLE_LAYER_TYPES = {"full_attention", "sliding_attention"}
+COMPILED = (
+    "the model, or a part of it around the decoder's layers, is compiled (torch.compile), and compiled code cannot "
+    "follow entries that leave: load it without torch.compile; attach(model, config, graph=True) makes decoding fast"
+)
 #: attention module -> the attachment that handles its calls
 HANDLERS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 
@@ -112,6 +116,41 @@ def _additive(visible: Tensor, query: Tensor) -> Tensor:
     hidden = ~visible[:, :, None]
     zeros = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
     return zeros.masked_fill_(hidden, torch.finfo(query.dtype).min)
+
+
+def transformers_model(model: Any) -> Any:
+    """The model itself, or the one inside an unmerged PEFT model.
+
+    Raises:
+        UnsupportedError: another wrapper around a model, or compiled parts that eviction would have to go through.
+    """
+    if hasattr(model, "get_base_model"):  # PEFT puts its adapters into the layers of this one, and calls it
+        model = model.get_base_model()
+    if isinstance(model, PreTrainedModel):
+        refuse_compiled(model)
+        return model
+    if hasattr(model, "_orig_mod"):
+        raise UnsupportedError(COMPILED)
+    inner = " (its .module)" if hasattr(model, "module") else ""
+    raise UnsupportedError(f"{type(model).__name__} is no transformers model: attach the model inside it{inner}")
+
+
+def refuse_compiled(model: Any) -> None:
+    """Raise UnsupportedError if the decoder, a part of it or what it is in is compiled; a vision tower may be."""
+    decoder, named = model.get_decoder(), dict(model.named_modules())
+    path = next((name for name, module in named.items() if module is decoder), "")
+    around = [module for name, module in named.items() if not name or path.startswith(f"{name}.")]
+    if any(map(_compiled, [*around, *decoder.modules()])):
+        raise UnsupportedError(COMPILED)
+
+
+def _compiled(module: nn.Module) -> bool:
+    forward = vars(module).get("forward")
+    return (
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(forward, "_torchdynamo_orig_callable")
+    )
 
 
 def attention_modules(model: Any) -> list[nn.Module]:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from .budgets import Budget, tokens_kept
-from .errors import ConfigError
+from .errors import ConfigError, UnsupportedError
 from .merging import Merge
 from .retention import Retention
-from .statistics import PrefillStats, Statistic
+from .statistics import PrefillStats, Statistic, not_finite
 
 
 class Scorer(Protocol):
@@ -127,4 +127,7 @@ class Method:
     def _keep(self, stats: PrefillStats, layer: int, budget: int, equal: int) -> list[Tensor]:
         if budget >= stats.prompt.length:
             return [torch.arange(stats.prompt.length)]
-        return self.retention.keep(self.scorer.score(stats, layer, equal), budget, stats.prompt)
+        scores = self.scorer.score(stats, layer, equal)
+        if bool(scores.isnan().any()):
+            raise UnsupportedError(not_finite(layer, f"scores of {self.name}"))
+        return self.retention.keep(scores, budget, stats.prompt)

@@ -12,12 +12,12 @@ from torch import Tensor
 from .attention import newest_row
 from .cache import EMPTY, ROOM, EvictingLayer
 from .config import KVConfig
-from .errors import ReleasedCodeError
+from .errors import ReleasedCodeError, UnsupportedError
 from .merging import Merging
 from .method import DecodeRule, Method, Selection
 from .packed import PackedLayer, packable
 from .records import eviction_record, kept_positions
-from .statistics import PrefillStats
+from .statistics import PrefillStats, not_finite
 
 
 @dataclass
@@ -137,8 +137,11 @@ def evict_step(layers: list[EvictingLayer], index: int, query: Tensor, scaling: 
         sets = [(line != EMPTY).nonzero().flatten() for line in lines]
         staying = None
         if work is not None:
+            attention = _newest_rows(layer, row, sets, query[row, :, 0], scaling, window)
+            if not all(bool(part.isfinite().all()) for part in attention):
+                raise UnsupportedError(not_finite(index, "attention of a generated token"))
             try:
-                staying = work.rule.evict(work.state, _newest_rows(layer, row, sets, query[row, :, 0], scaling, window))
+                staying = work.rule.evict(work.state, attention)
             except ReleasedCodeError:  # the released code died: nothing leaves from here on, and the record says so
                 work.record["official_broke"] = True
                 for other in layers:

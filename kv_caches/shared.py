@@ -52,7 +52,8 @@ class SharedPrefill(Attachment):
         self.methods = sharing(configs)
         self._layers: list[Any] = []
         self._samples: list[PrefillStats] = []
-        super().__init__(model, KVConfig())
+        model_type = next((config.model_type for config in configs), None)
+        super().__init__(model, KVConfig(model_type=model_type))
 
     def _statistics(self) -> frozenset[Statistic]:
         return frozenset().union(*(method.needs for method in self.methods.values()))
@@ -90,14 +91,14 @@ class SharedPrefill(Attachment):
         return cache, records(cache, chosen, self.record_kept)
 
     @staticmethod
-    def continuation(
-        sequences: Tensor, attention_mask: Tensor, rows: Sequence[tuple[int, KVConfig]]
-    ) -> dict[str, Tensor]:
+    def continuation(sequences: Any, attention_mask: Tensor, rows: Sequence[tuple[int, KVConfig]]) -> dict[str, Tensor]:
         """Inputs of the ``generate`` call that continues forked rows.
 
         Args:
-            sequences: (B, N + 1) prompt and first token. attention_mask: (B, N) of the prompt.
+            sequences: (B, N + 1) prompt and first token, or the output of ``generate`` they are in.
+            attention_mask: (B, N) of the prompt.
         """
+        sequences = getattr(sequences, "sequences", sequences)  # return_dict_in_generate
         index = torch.tensor([sample for sample, _ in rows], device=sequences.device)
         mask = torch.cat([attention_mask, attention_mask.new_ones(attention_mask.shape[0], 1)], dim=1)
         return {"input_ids": sequences[index], "attention_mask": mask[index]}

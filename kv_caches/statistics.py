@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .attention import LayerView
+from .errors import UnsupportedError
 from .prompt import Prompt
 
 
@@ -148,6 +150,7 @@ class PrefillStats:
         self.prompt, self.deepstack = prompt, deepstack
         self.heads = self.kv_heads = 0  # H and G, of the last layer measured
         self._layers: list[dict[Statistic, Any]] = [{} for _ in range(n_layers)]
+        self._finite: set[tuple[Statistic, int]] = set()
 
     @property
     def n_layers(self) -> int:
@@ -160,5 +163,31 @@ class PrefillStats:
         self._layers[index] = {statistic: statistic.collect(layer) for statistic in needs}
 
     def get(self, statistic: Statistic, layer: int) -> Any:
-        """The statistic of one layer; KeyError when the method did not list it in ``needs``."""
-        return self._layers[layer][statistic]
+        """The statistic of one layer; KeyError when the method did not list it in ``needs``.
+
+        Raises:
+            UnsupportedError: it is not finite, so nothing can be ranked by it.
+        """
+        value = self._layers[layer][statistic]
+        if (statistic, layer) not in self._finite:
+            sums = [tensor.sum().float() for tensor in _tensors(value)]  # NaN and infinity stay visible in a sum
+            if sums and not bool(torch.stack(sums).isfinite().all()):
+                raise UnsupportedError(not_finite(layer, statistic.name))
+            self._finite.add((statistic, layer))
+        return value
+
+
+def not_finite(layer: int, what: str) -> str:
+    """Why a sample fails whose numbers are none."""
+    return (
+        f"layer {layer}: {what}: not finite (NaN or infinite), so nothing can be ranked; float16 overflows in some "
+        "models: try bfloat16 or float32"
+    )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
