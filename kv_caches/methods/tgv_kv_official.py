@@ -1,8 +1,9 @@
 """TGV-KV as released, defects included, so that its difference from the paper can be measured.
 
 Danielement321/TGV-KV kv_caches/tgv_kv.py, rewritten from its behaviour. It differs from the paper in that the first 4
-and the last token always stay, "vision" is one block [first, first + count) of one id, surplus over N is lost, text before the
-block is ranked by all rows, text is protected by adding 100 to scores, and decoding evicts by the current query.
+and the last token always stay, "vision" is one block [first, first + count) of one id, surplus over N is lost, text
+before the block is ranked by all rows, text is protected by adding 100 to scores, and decoding evicts by the current
+query.
 """
 
 from __future__ import annotations

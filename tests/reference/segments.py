@@ -16,7 +16,7 @@ def text_positions(vision: Sequence[bool]) -> list[int]:
 
 
 def official_block(vision: Sequence[bool]) -> tuple[int, int]:
-    """First vision token and first plus count: right only for one contiguous image."""
+    """First vision token of the counted id and first plus count: right only for one contiguous image."""
     positions = vision_positions(vision)
     return positions[0], positions[0] + len(positions)
 
