@@ -75,8 +75,8 @@ read_environment() {
     done
 }
 
-absolute() { # a sweep or a checkpoint that lies where the script was called; anything else as it is
-    if [ -f "$1" ] || [ -f "$1/config.json" ]; then realpath "$1"; else printf '%s\n' "$1"; fi
+found_here() { # a sweep or a checkpoint that lies where the script was called; anything else as it is
+    if [ -f "$1" ] || [ -f "$1/config.json" ]; then absolute "$1"; else printf '%s\n' "$1"; fi
 }
 
 find_machine() { # the row of the model, and the GPUs; torch is imported only where there may be some
@@ -112,6 +112,10 @@ free_port() {
     python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 }
 
+count_cores() { # that this process may use, where the system says so
+    python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())'
+}
+
 use_embedded_model() { # a script may name a row and tasks for those who have neither a GPU nor a checkpoint
     if [ -z "${without_gpu-}" ] || [ "$gpus" -gt 0 ] || [ -n "${CKPT-}" ]; then return; fi
     row=${without_gpu[0]} tasks=${without_gpu[1]} more_model_args=
@@ -131,7 +135,7 @@ choose_launcher() {
     elif [ "$gpus" -gt 0 ]; then
         launch+=(--multi_gpu)
     else # without a GPU accelerate launch starts one process, whatever it is told
-        threads=${OMP_NUM_THREADS:-$((($(nproc) + processes - 1) / processes))}
+        threads=${OMP_NUM_THREADS:-$((($(count_cores) + processes - 1) / processes))}
         launch=(env ACCELERATE_USE_CPU=true "OMP_NUM_THREADS=$threads"
             torchrun --nnodes 1 --nproc_per_node "$processes" --master_port "$(free_port)")
     fi
@@ -190,9 +194,9 @@ accuracy() { # a row of configs/models/*.yaml, the tasks if TASKS names none, th
     shift 2
     read_options "$@"
     read_environment
-    [ -z "${CKPT-}" ] || CKPT=$(absolute "$CKPT")
-    [ -z "${OUTPUT-}" ] || OUTPUT=$(realpath -m -- "$OUTPUT")
-    sweep=$(absolute "${SWEEP:-paper}")
+    [ -z "${CKPT-}" ] || CKPT=$(found_here "$CKPT")
+    [ -z "${OUTPUT-}" ] || OUTPUT=$(absolute "$OUTPUT")
+    sweep=$(found_here "${SWEEP:-paper}")
     if [ -z "${HF_HUB_OFFLINE-}" ] && [ -d "${CKPT-}" ]; then
         export HF_HUB_OFFLINE=1 OFFLINE_BECAUSE="CKPT=$CKPT is a folder" # said where it keeps something from being fetched
     fi

@@ -30,7 +30,7 @@ read_options() {
                 limit=(--limit "$2"); shift ;;
             --output)
                 [ -n "${2:-}" ] || die "--output needs a folder"
-                output=$(realpath -m -- "$2"); shift ;;
+                output=$(absolute "$2"); shift ;;
             --separate) separate=true ;;
             -h | --help) usage; exit ;;
             *) die "unknown option '$1'; --help lists all" ;;

@@ -9,15 +9,35 @@ fi
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
-find_python() {
-    local candidate
-    for candidate in "${PYTHON:-}" python3.12 python3.11 python3.10 python3; do
-        [ -n "$candidate" ] || continue
-        "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || continue
+supported='import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
+
+find_python() { # what PYTHON says, else the first that is there; some tasks of lmms-eval need one below 3.13
+    local candidate bare=
+    if [ -n "${PYTHON:-}" ]; then
+        "$PYTHON" -c "$supported" 2>/dev/null || die "PYTHON=$PYTHON is $(version_of "$PYTHON"); Python 3.10 to 3.14 is needed"
+        echo "$PYTHON"
+        return
+    fi
+    for candidate in python3.12 python3.11 python3.13 python3.14 python3.10 python3; do
+        "$candidate" -c "$supported" 2>/dev/null || continue
+        if ! "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then bare=${bare:-$candidate}; continue; fi
         echo "$candidate"
         return
     done
-    die "Python 3.10, 3.11 or 3.12 is needed; found $(python3 --version 2>&1). Set PYTHON=/path/to/python3.11"
+    [ -z "$bare" ] || die "$bare cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv"
+    die "Python 3.10 to 3.14 is needed; python3 is $(version_of python3). Set PYTHON=/path/to/python3.12"
+}
+
+version_of() { # of a program that may not be there, or may be no Python
+    "$1" -c 'import platform; print("Python", platform.python_version())' 2>/dev/null || echo "not there, or no Python"
+}
+
+absolute() { # a path as seen from where the script was called; it need not exist, and `realpath -m` is not everywhere
+    if [ -d "$1" ]; then
+        (CDPATH='' cd -- "$1" && pwd -P)
+    else
+        case $1 in /*) printf '%s\n' "$1" ;; *) printf '%s/%s\n' "$PWD" "$1" ;; esac
+    fi
 }
 
 setup_environment() {
@@ -27,11 +47,12 @@ setup_environment() {
         if [ ! -x .venv/bin/python ]; then
             python=$(find_python) || exit 2
             say "Making .venv with $("$python" --version)"
-            "$python" -m venv .venv || die "cannot make .venv; on Debian and Ubuntu install python3-venv"
+            "$python" -m venv .venv || die "cannot make .venv; on Debian and Ubuntu: apt-get install python3-venv"
         fi
         # shellcheck disable=SC1091
         source .venv/bin/activate
     fi
+    python -c "$supported" || die "$VIRTUAL_ENV has $(version_of python); Python 3.10 to 3.14 is needed"
     stamp=$VIRTUAL_ENV/.tgv-kv-harness
     if ! cat requirements.txt pyproject.toml <(pwd) | cmp -s - "$stamp"; then
         say "Installing the tested set into $VIRTUAL_ENV (a few minutes, once)"

@@ -26,7 +26,7 @@ read_options() {
             -*) die "unknown option '$1'; --help lists all" ;;
             *)
                 [ -d "$1" ] || die "$1: there is no such folder"
-                folders+=("$(realpath -- "$1")") ;;
+                folders+=("$(absolute "$1")") ;;
         esac
         shift
     done
