@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-FOLDER = Path(__file__).resolve().parents[1] / "results" / "paper"
+from tgv_kv_harness import beside_code
+
+FOLDER = beside_code("results/paper")
 COLUMNS = [
     "table",
     "model",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tgv_kv_harness import beside_code
+
 from .errors import ConfigError, nearest
 
-FOLDER = Path(__file__).resolve().parents[1] / "configs" / "models"
+FOLDER = beside_code("configs/models")
 
 
 @cache
@@ -20,7 +21,7 @@ def model_rows() -> dict[str, dict[str, Any]]:
     for path in sorted(FOLDER.glob("*.yaml")):
         rows |= yaml.safe_load(path.read_text())
     if not rows:
-        raise ConfigError(f"no model rows in {FOLDER}: install with `pip install -e .` from a clone")
+        raise ConfigError(f"no model rows in {FOLDER}: the installation is not whole; install it again")
     return rows
 
 

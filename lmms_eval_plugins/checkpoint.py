@@ -10,7 +10,7 @@ import huggingface_hub
 from transformers import AutoConfig
 
 from kv_caches import ConfigError
-from kv_caches.models import FOLDER, model_rows
+from kv_caches.models import model_rows
 from lmms_eval_plugins.errors import in_one_line
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -19,6 +19,7 @@ _BLOCKS, _BLOCK = 4096, 4096
 _NAMED = 5
 _OF_ADAPTERS = re.compile(r"\blora_|\bbase_layer\b|\bmodules_to_save\b")
 _MERGE = "merge it into its model (peft: PeftModel.merge_and_unload().save_pretrained(FOLDER)) and name the result"
+_PACKAGES = Path(__file__).resolve().parents[1]  # the embedded checkpoints lie in a package beside this one
 
 
 class CheckpointNotThere(ConfigError):
@@ -36,6 +37,8 @@ def locate(pretrained: Any, revision: str) -> str:
         raise ConfigError("--model_args has no pretrained=; name a checkpoint folder or a hub id")
     name = str(pretrained)
     folder = Path(name).expanduser()
+    if not folder.is_dir() and any(row["checkpoint"] == name for row in model_rows().values()):
+        folder = _PACKAGES / name  # an embedded one, from any folder
     if folder.is_dir():
         if (folder / "adapter_config.json").is_file():
             raise ConfigError(f"pretrained={name}: it is an adapter (adapter_config.json) and no whole model; {_MERGE}")
@@ -106,7 +109,7 @@ def own_arguments(pretrained: str, model_type: str | None) -> dict[str, Any]:
 
 
 def _same_folder(in_row: str, pretrained: str) -> bool:
-    folder = FOLDER.parents[1] / in_row
+    folder = _PACKAGES / in_row
     return folder.is_dir() and folder.resolve() == Path(pretrained).expanduser().resolve()
 
 

@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -19,8 +18,9 @@ from lmms_eval_plugins import data_sets, kept, launcher, memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
+from tgv_kv_harness import beside_code
 
-REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements.txt"
+REQUIREMENTS = beside_code("requirements.txt")
 _LEAST_FREE = 1 << 30
 _NO_TASKS = "--tasks is missing: what is to be scored, such as mini_scene (all: lmms-eval --tasks list)"
 _FLASH = {"2": ("flash-attn", is_flash_attn_2_available), "3": ("flash-attn-3", is_flash_attn_3_available)}

@@ -18,6 +18,7 @@ from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
 from kv_caches.values import read_yaml
 from lmms_eval_plugins import checks, files, settings
+from lmms_eval_plugins.asked import is_lmms_eval
 from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_error
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
@@ -33,7 +34,7 @@ def prepare_command_line() -> None:
     Raises:
         RunStopped: one line says what cannot be as asked.
     """
-    if not _is_lmms_eval(sys.argv[0]):
+    if not is_lmms_eval(sys.argv[0]):
         return
     files.print_everything()
     args = parse(sys.argv[1:])
@@ -93,11 +94,6 @@ def _refuse_shared_cache(args: argparse.Namespace) -> None:
                 f"--config {path} with use_cache={cache}: lmms-eval's response cache does not see the environment and "
                 "would mix the answers of different methods; leave use_cache out, or give the run by arguments"
             )
-
-
-def _is_lmms_eval(program: str) -> bool:
-    path = Path(program)
-    return path.stem in ("lmms-eval", "lmms_eval") or (path.name == "__main__.py" and path.parent.name == "lmms_eval")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from lmms_eval_plugins import records, session
 from lmms_eval_plugins.judge import exact, prompt, scoring
 from lmms_eval_plugins.outputs import PROMPT
 from lmms_eval_plugins.settings import RunSettings
+from tgv_kv_harness import CLONE
 
 SCHEMA = 2
 """Version of a result file. Before 2, nothing in it said which prompts were scored."""
@@ -139,7 +139,9 @@ def paired_difference(differences: Sequence[float]) -> dict[str, Any]:
 @cache
 def git_commit() -> str | None:
     """The commit of this package's clone, or None."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    if CLONE is None:
+        return None  # the folder of an installed package may lie in somebody else's clone
+    command = ["git", "-C", str(CLONE), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

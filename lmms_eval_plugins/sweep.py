@@ -97,10 +97,11 @@ class _Sweep:
         """Scores every configuration; status 1 if one of them has no score."""
         import lmms_eval.__main__ as cli
 
-        from lmms_eval_plugins import preflight, session
+        from lmms_eval_plugins import manifest, preflight, session
         from lmms_eval_plugins.errors import SamplesFailed
         from lmms_eval_plugins.sweeps import label
 
+        manifest.register()
         accelerator, args = _start(cli, self.arguments, preflight, self.runs[0].device)
         self.processes, broken, started = accelerator.num_processes, [], time.monotonic()
         with session.started([run.kv for run in self.runs]) as shared, _once(cli):

@@ -11,8 +11,9 @@ from kv_caches import ConfigError, KVConfig
 from kv_caches.errors import nearest
 from kv_caches.registry import canonical, variants
 from kv_caches.values import number, read_yaml, text
+from tgv_kv_harness import beside_code
 
-FOLDER = Path(__file__).resolve().parents[1] / "configs" / "sweeps"
+FOLDER = beside_code("configs/sweeps")
 _KEYS = {"retention", "methods"}
 _TEXTS = ("method", "variant", "decode", "profile")
 _ENTRY_KEYS = {*_TEXTS, "retention"}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from torch import Tensor
+
+from tgv_kv_harness import beside_code
 
 from ..budgets import Budget, Uniform, total_budget, water_fill
 from ..errors import ConfigError, nearest
@@ -22,7 +23,7 @@ from ..scorers import WINDOW, HeadMean, Random, WindowVotes
 from ..statistics import ColumnSums, LastRow, PrefillStats, Received, Statistic, TextGrounding
 from .tgv_kv import TextWeightedRanking
 
-FILE = Path(__file__).resolve().parents[2] / "configs" / "ablations" / "table1.yaml"
+FILE = beside_code("configs/ablations/table1.yaml")
 TEXT, VISION = Received("text"), Received("vision")
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from lmms_eval_plugins.asked import VARIABLES
+
 from . import checkpoints
 
 _ROOT = Path(__file__).parents[2]
 _ENTRY_POINT = "[lmms_eval.models]\ntgv_kv = lmms_eval_plugins.manifest:model_manifests\n"
-_OURS = ("KV_", "PRUNE_RATIO", "MODEL_TYPE", "MAX_GENERATED_TOKENS", "IMAGE_MAX_TOKEN_NUM", "VISION_ASPECT_RATIO")
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder of the test's records."""
     for name in list(os.environ):
-        if name.startswith(_OURS):
+        if name.startswith(VARIABLES):
             monkeypatch.delenv(name)
     folder = tmp_path / "records"
     monkeypatch.setenv("KV_RECORDS_DIR", str(folder))
