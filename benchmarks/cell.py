@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import resource
 import signal
 import statistics
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks import official, phases, shapes
+from benchmarks.machine import peak_memory
 from kv_caches import KVConfig
 
 STOCK, OFFICIAL = "stock", "official-style"
@@ -92,7 +92,7 @@ def _figures(model: Any, cell: Cell, runs: list[phases.Measured], parts: Any, we
         "weight_bytes": shapes.weight_bytes(model),
         "peak_prefill_bytes": weighed.peak_prefill,
         "peak_decode_bytes": weighed.peak_decode,
-        "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rss_peak_bytes": peak_memory(),
     }
 
 

@@ -180,7 +180,8 @@ def _resident(config: KVConfig) -> int:
 def _rss() -> int:
     """Bytes of the process after what is free went back to the system."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # of glibc
+        libc.malloc_trim(0)
     return psutil.Process().memory_info().rss
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+import resource
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
 
@@ -20,20 +23,28 @@ def processor(device: str) -> str:
     """Name of the card or of the CPU: figures of two are not put into one table."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    names = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    path = Path("/proc/cpuinfo")  # of Linux, which names the model on some processors only
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def memory(device: str) -> int:
     """Bytes of memory that the device has."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_properties(device).total_memory
-    return _kib("MemTotal") * 1024
+    return psutil.virtual_memory().total
 
 
 def free_memory(device: str) -> int:
     """Bytes of it that a process can still have."""
-    return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else _kib("MemAvailable") * 1024
+    return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
+
+
+def peak_memory() -> int:
+    """Most bytes of main memory that this process ever held."""
+    unit = 1 if sys.platform == "darwin" else 1024  # of `ru_maxrss`
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def copy_bandwidth(device: str) -> float:
@@ -50,11 +61,3 @@ def copy_bandwidth(device: str) -> float:
     if device.startswith("cuda"):
         torch.cuda.empty_cache()  # configurations run in other processes
     return best
-
-
-def _kib(name: str) -> int:
-    return int(dict(line.split(":") for line in _lines("/proc/meminfo"))[name].split()[0])
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").splitlines()

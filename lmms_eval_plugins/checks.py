@@ -38,7 +38,7 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
     found = [] if names else [_NO_TASKS]
     found += [] if args.include_path not in (None, str(needs.TASKS_DIR)) else unknown(names)
     wanted = needs.of(names)
-    found += [*launcher.problems(), *data_sets.problems(wanted), *_switches()]
+    found += [*launcher.problems(), *_imports(wanted), *data_sets.problems(wanted), *_switches()]
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
@@ -95,6 +95,16 @@ def _switches() -> Iterator[str]:
         kept.wanted()
     except ConfigError as error:
         yield str(error)
+
+
+def _imports(wanted: dict[str, needs.Needs]) -> Iterator[str]:
+    """Tasks whose code cannot be imported here: lmms-eval comes to that after the model is loaded."""
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for task, need in wanted.items():
+        for missing in need.missing.items():
+            tasks.setdefault(missing, []).append(task)
+    for (module, reason), names in tasks.items():
+        yield f"--tasks {needs.some(names)}: the code imports {module}, which cannot be used here ({reason})"
 
 
 def _java(wanted: dict[str, needs.Needs]) -> Iterator[str]:

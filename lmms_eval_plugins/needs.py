@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lmms_eval_plugins import imports
 from lmms_eval_plugins.judge.scoring import METRIC
 
 TASKS_DIR = Path(__file__).parent / "tasks"
@@ -35,6 +36,7 @@ class Needs:
         java: a metric starts Java.
         keys: environment variables of which one holds the key of the task's judge; empty without a judge.
         judged: answers are judged by `lmms_eval_plugins.judge`, apart from generating them.
+        missing: modules that its code imports and that cannot be imported here, with the reason.
     """
 
     dataset: Any = None
@@ -44,6 +46,7 @@ class Needs:
     java: bool = False
     keys: set[str] = field(default_factory=set)
     judged: bool = False
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 def task_names() -> set[str]:
@@ -78,8 +81,9 @@ def of(names: Iterable[str]) -> dict[str, Needs]:
         needs.split = config.get("test_split") or config.get("validation_split")
         needs.java = bool(words & _JAVA)
         needs.keys = (keys or {"OPENAI_API_KEY"}) if judged else set()
-        metrics = {metric.get("metric") for metric in config.get("metric_list") or ()}
+        metrics = {metric.get("metric") for metric in config.get("metric_list") or () if isinstance(metric, dict)}
         needs.judged = METRIC in metrics and any(path.match(_JUDGED) for path, _ in functions)
+        needs.missing = imports.missing({path for path, _ in functions}, words)
         found[str(config.get("task", path.stem))] = needs
     return found
 
@@ -156,7 +160,7 @@ def _functions(path: Path) -> Iterator[tuple[Path, str]]:
 def _definitions(path: Path) -> dict[str, set[str]]:
     """Every name at the top of a module, with the names and strings in its definition."""
     found: dict[str, set[str]] = {}
-    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+    tree = imports.parsed(path) if path.is_file() else ast.Module([], [])
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names = [node.name]

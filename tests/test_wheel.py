@@ -1,4 +1,4 @@
-"""A wheel in a fresh environment, used from a folder that is no clone; and lmms-eval beside it, asked for nothing of ours."""
+"""A wheel in a fresh environment, used from a folder that is no clone; and lmms-eval beside it, asked for nothing."""
 
 import os
 import shutil

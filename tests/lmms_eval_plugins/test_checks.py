@@ -11,7 +11,7 @@ import pytest
 from lmms_eval.utils import simple_parse_args_string
 
 from kv_caches import ConfigError
-from lmms_eval_plugins import checks, memory, preflight, sweep
+from lmms_eval_plugins import checks, imports, memory, preflight, sweep
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.settings import resolve
@@ -85,6 +85,40 @@ def test_judged_tasks_need_a_key(task, monkeypatch):
         monkeypatch.delenv(name)
     (problem,) = problems("--tasks", f"videott_single_mc,{task},chartqa")
     assert problem.startswith(f"--tasks {task}: answers are judged by another model, and OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "named"),
+    [
+        ("mathvision_test,chartqa", "mathvision_test"),  # imports it in a `try`, and uses it
+        ("chartqa,emma", "emma"),
+        ("stare_2d_va", "stare"),
+    ],
+)
+def test_tasks_that_cannot_work_on_this_python_are_named(tasks, named, monkeypatch):
+    def broken(name):
+        assert name == "latex2sympy2"
+        raise ModuleNotFoundError("No module named 'typing.io'; 'typing' is not a package")
+
+    monkeypatch.setattr(imports.importlib, "import_module", broken)
+    found = [problem for problem in problems("--tasks", tasks) if "latex2sympy2" in problem]
+    assert found, problems("--tasks", tasks)
+    assert named in found[0]
+    assert "chartqa" not in found[0]
+    assert found[0].endswith(
+        "the code imports latex2sympy2, which cannot be used here (No module named 'typing.io'; 'typing' is not a "
+        "package; it needs Python 3.12 or older)"
+    )
+
+
+def test_tasks_that_need_a_module_that_is_not_there_are_named(monkeypatch):
+    find = imports.importlib.util.find_spec
+    monkeypatch.setattr(imports.importlib.util, "find_spec", lambda name: None if name == "decord" else find(name))
+    monkeypatch.delitem(sys.modules, "decord", raising=False)
+    assert problems("--tasks", "longvideobench_val_v,videomme,mini_video,videott_all") == [
+        "--tasks longvideobench_val_v: the code imports decord, which cannot be used here (it is not installed; it has "
+        "wheels for Linux on x86_64 and for Windows only)"
+    ]
 
 
 def test_a_full_disk_is_seen_where_the_records_go(monkeypatch, environment):
