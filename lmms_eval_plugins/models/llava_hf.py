@@ -1,13 +1,18 @@
 """LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision under lmms-eval's name `llava_hf`, with the prompts of its own wrappers."""
 
+import ast
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import lmms_eval
 import numpy as np
 from lmms_eval.protocol import ChatMessages
 from transformers import BatchFeature
 
 from lmms_eval_plugins import media, video
 from lmms_eval_plugins.families import LLAVA
+from lmms_eval_plugins.imports import parsed
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.request import Request
 
@@ -96,7 +101,9 @@ class LlavaHfSimple(_LlavaHf):
         )
 
 
+@cache
 def _vicuna_template() -> str:
-    from lmms_eval.models.simple.llava_hf import VICUNA_CHAT_TEMPLATE
-
-    return VICUNA_CHAT_TEMPLATE
+    """lmms-eval's, read from its file: to import that needs `decord`, which has wheels for few machines."""
+    path = Path(lmms_eval.__file__).parent / "models" / "simple" / "llava_hf.py"
+    named = {ast.unparse(node.targets[0]): node.value for node in parsed(path).body if isinstance(node, ast.Assign)}
+    return ast.literal_eval(named["VICUNA_CHAT_TEMPLATE"])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from transformers import AutoModelForImageTextToText
 from kv_caches import ConfigError
 from lmms_eval_plugins import checkpoint as checkpoints
 from lmms_eval_plugins.errors import RunStopped
+from lmms_eval_plugins.models import llava_hf
 
 from . import toy
 
@@ -93,6 +95,15 @@ def untemplated(changed):
 def test_without_a_chat_template_no_weights_are_loaded(untemplated, capsys, monkeypatch):
     monkeypatch.setattr(AutoModelForImageTextToText, "from_pretrained", lambda *a, **k: pytest.fail("loaded"))
     assert "it has no chat template (chat_template.jinja)" in refusal(untemplated, capsys)
+
+
+def test_vicunas_template_is_lmms_evals_also_where_its_module_cannot_be_imported(monkeypatch):
+    from lmms_eval.models.simple.llava_hf import VICUNA_CHAT_TEMPLATE
+
+    monkeypatch.setitem(sys.modules, "decord", None)
+    monkeypatch.delitem(sys.modules, "lmms_eval.models.simple.llava_hf")
+    llava_hf._vicuna_template.cache_clear()
+    assert llava_hf._vicuna_template() == VICUNA_CHAT_TEMPLATE
 
 
 def test_simple_prompts_then_use_vicunas_and_say_so(untemplated, capsys):

@@ -1,6 +1,10 @@
 """A sweep holds one prompt cache at a time, and beside it the forks that are decoding."""
 
+import os
+
+import psutil
 import pytest
+import torch
 
 from benchmarks.caches import CacheMeter
 from kv_caches.cache import ROOM
@@ -46,3 +50,15 @@ def test_as_many_rows_decode_together_as_fit_beside_the_prompt(model, environmen
         grid.ask(model(), toy.documents(), tokens=4)
     assert max(sizes) > 1
     assert meter.peak - meter.prompt <= limit * grid_module._PART_OF_FREE_MEMORY
+
+
+def test_free_memory_is_known_where_the_names_of_linux_are_not(model, environment, monkeypatch):
+    """On macOS `os.sysconf` knows no SC_AVPHYS_PAGES; not one sample of a sweep may hang on such a name."""
+
+    def unknown(name):
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "sysconf", unknown)
+    assert 0 < grid_module._free_bytes(torch.device("cpu")) <= psutil.virtual_memory().total
+    grid.ask(model(), toy.documents(), tokens=2)
+    assert {record["status"] for record in toy.records(environment)} == {"ok"}

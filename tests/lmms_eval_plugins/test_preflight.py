@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kv_caches.config import KNOWN_VARIABLES
 from lmms_eval_plugins import preflight
+from lmms_eval_plugins.asked import asks_for_us
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.manifest import model_manifests
 
@@ -99,6 +101,33 @@ def test_the_wrappers_are_registered_although_the_plugin_is_imported_first(site)
     )
     done = subprocess.run([sys.executable, "-c", code], env=site.environment, capture_output=True, text=True)
     assert done.stdout.split() == ["lmms_eval_plugins.models.llava_hf.LlavaHfChat"], done.stderr
+
+
+def test_without_a_variable_nothing_is_registered_or_checked(monkeypatch):
+    monkeypatch.delenv("KV_RECORDS_DIR")  # of every test
+    monkeypatch.setattr(preflight, "prepare_command_line", lambda: SimpleNamespace().missing)
+    assert model_manifests() == []
+
+
+@pytest.mark.parametrize(
+    "name", [*KNOWN_VARIABLES, "IMAGE_MAX_TOKEN_NUM", "VISION_ASPECT_RATIO", "KV_CACHE_TYP", "PRUNE_RATE"]
+)
+def test_every_variable_asks_for_the_wrappers_and_so_does_a_misspelt_one(name):
+    assert not asks_for_us({"PATH": "/bin", "HF_HOME": "/hub"}, ["python"])
+    assert asks_for_us({name: ""}, ["python"])
+
+
+def test_a_configuration_file_asks_by_the_variables_of_its_runs(tmp_path):
+    path, program = tmp_path / "runs.yaml", "/somewhere/lmms_eval/__main__.py"
+    path.write_text("- model: llava_hf\n- model: llava_hf\n  env:\n    KV_CACHE_TYPE: none\n")
+    assert asks_for_us({}, [program, "--config", str(path)])
+    assert asks_for_us({}, [program, f"--config={path}"])
+    assert not asks_for_us({}, ["/somewhere/other.py", "--config", str(path)])
+    for text in ("- model: llava_hf\n  env:\n    HF_HOME: x\n", "model: llava_hf\nenv: KV_CACHE_TYPE\n", "{", "3"):
+        path.write_text(text)
+        assert not asks_for_us({}, [program, "--config", str(path)])
+    assert not asks_for_us({}, [program, "--config", str(tmp_path / "none.yaml")])
+    assert not asks_for_us({}, [program, "--config"])
 
 
 def test_every_model_name_has_both_kinds():
