@@ -185,7 +185,7 @@ def test_a_dry_run_of_what_cannot_run_yet_plans_it_says_what_to_do_and_has_a_sta
             (),
             "KV_CACHE_TYPE=tgv_kv is set, but a sweep names its configurations: unset it",
         ),
-        ({}, ("--retention", "half"), "--retention half: shares kept are numbers"),
+        ({}, ("--retention", "half"), "--retention=half: a number above 0"),
         ({}, ("--methods", "snapvk"), "Did you mean 'snapkv'?"),
     ],
 )
