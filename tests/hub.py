@@ -61,6 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
         hub: Hub = self.server.hub
         path = unquote(urlsplit(self.path).path)
         hub.asked.append(f"{self.command} {path}")
+        if path == "/api/whoami-v2" and self._known():
+            token = {"type": "access_token", "accessToken": {"displayName": "reading", "role": "read"}}
+            return self._answer(json.dumps({"type": "user", "name": "someone", "auth": token}).encode(), {})
         found = _FILE.fullmatch(path) or _API.fullmatch(path)
         repo = found and found["repo"]
         if repo not in hub.repositories:

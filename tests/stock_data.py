@@ -15,7 +15,10 @@ from tests.lmms_eval_plugins.toy import picture, video
 TEXT, NUMBER = Value("string"), Value("int64")
 DOCUMENTS = 2
 IMAGE_TASKS = ("chartqa", "docvqa_val", "vizwiz_vqa_val", "textvqa_val", "textcaps_val", "coco2017_cap_val")
-VIDEO_TASKS = ("no_leading_oe", "paraphrase_oe", "wrong_leading_oe", "correct_leading_oe")
+VIDEO_TASKS = tuple(
+    f"videott_{kind}"
+    for kind in ("no_leading_oe", "paraphrase_oe", "wrong_leading_oe", "correct_leading_oe", "single_mc")
+)
 _OWNER = "lmms-lab-encoder"
 _OPEN_SPLITS = ("no_leading_oe", "paraphrased_oe", "wrongly_led_oe", "correctly_led_oe")
 _CAPTIONS = ["a red square on a page", "there is a square", "a square is red", "one page with a square", "red square"]

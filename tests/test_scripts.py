@@ -9,6 +9,8 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from kv_caches.models import model_row
 from lmms_eval_plugins.sweeps import load_sweep
+from tests import stock_data
+from tests.hub import TOKEN, serving
 from tests.lmms_eval_plugins.checkpoints import BUILD
 from tests.scripts import FAMILIES, TINY, fake, script
 from tests.test_readme import ROOT, run
@@ -28,28 +30,55 @@ def checkpoint(tmp_path_factory):
     return make
 
 
-def finished(folder, samples, name, task="mini_scene"):
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Variables of someone who is logged in to a hub that has the data sets of lmms-eval's stock tasks."""
+    folder = tmp_path_factory.mktemp("hub")
+    with serving(stock_data.repositories(folder)) as served:
+        home = {"HF_HOME": f"{folder}/home", "HF_TOKEN": TOKEN, "MAX_GENERATED_TOKENS": "4"}
+        yield home | {"HF_ENDPOINT": served.url, "HF_HUB_OFFLINE": "0"}
+
+
+def finished(folder, samples, name, tasks):
     """Whether a folder holds the table of the full cache and TGV-KV at 50 %, on the model of a script's family."""
     table = (folder / "table.md").read_text()
     assert re.search(r"\| full .* 100 % \|", table), table
     assert re.search(r"\| tgv_kv .* 50 % \|", table), table
+    assert len(table.splitlines()[0].split("|")) == 2 + 4 + len(tasks)
     assert f"{samples} samples per task" in table
     assert (folder / "score_vs_retention.png").stat().st_size > 5_000
-    written = json.loads((folder / "tgv_kv-0.50" / f"result.{task}.json").read_text())
-    assert written["lmms_eval_model"] == model_row(FAMILIES[name])["wrapper"]
-    assert 0 < written["retention"]["max"] <= 0.5
 
 
-IMAGES = [name for name in FAMILIES if name != "accuracy_qwen_video"]
+def of_the_family(folder, name, tasks):
+    """Whether every task of a sweep has its result, on the model of a script's family."""
+    for task in tasks:
+        written = json.loads((folder / "tgv_kv-0.50" / f"result.{task}.json").read_text())
+        assert written["lmms_eval_model"] == model_row(FAMILIES[name])["wrapper"]
+        assert 0 < written["retention"]["max"] <= 0.5
+
+
+IMAGES = ("accuracy_llava", "accuracy_llava_next", "accuracy_llava_ov", "accuracy_qwen_4b")
 
 
 @pytest.mark.parametrize(("name", "processes"), [(name, 2 if name == "accuracy_llava" else 1) for name in IMAGES])
-def test_an_accuracy_script_runs_to_a_table(name, processes, checkpoint, tmp_path):
+def test_an_accuracy_script_runs_to_a_table(name, processes, checkpoint, hub, tmp_path):
+    """Stock tasks whose scores need no Java; two processes have a sample each."""
+    tasks = stock_data.IMAGE_TASKS[:4]
     env = {"NUM_PROCESSES": "2", "LIMIT": "2"} if processes == 2 else {}
-    result = script(name, CKPT=checkpoint(FAMILIES[name]), OUTPUT=f"{tmp_path}/out", **env)
+    env |= hub | {"TASKS": ",".join(tasks), "CKPT": checkpoint(FAMILIES[name]), "OUTPUT": f"{tmp_path}/out"}
+    result = script(name, **env)
     assert result.returncode == 0, result.stderr
     assert f"[kv] {'2 processes run' if processes == 2 else '1 process runs'} on cpu" in result.stderr
-    finished(tmp_path / "out", processes, name)
+    finished(tmp_path / "out", processes, name, tasks)
+    of_the_family(tmp_path / "out", name, tasks)
+
+
+def test_the_official_loop_runs_the_paper_s_six_tasks_to_a_table(checkpoint, hub, tmp_path):
+    env = TINY | hub | {"CKPT": checkpoint("qwen-8B"), "OUTPUT": f"{tmp_path}/out", "LIMIT": "2"}
+    result = run("env -u TASKS bash scripts/accuracy_qwen.sh --separate", timeout=600, **env)
+    assert result.returncode == 0, result.stderr
+    finished(tmp_path / "out", 2, "accuracy_qwen", stock_data.IMAGE_TASKS)
+    assert list((tmp_path / "out").glob("*/submissions/*_results.json"))
 
 
 def test_separate_is_the_official_loop(checkpoint, tmp_path):
@@ -72,18 +101,20 @@ def test_separate_is_the_official_loop(checkpoint, tmp_path):
     assert [config.method for config in load_sweep(f"{out}/grid.yaml")] == ["full", "tgv_kv", "tgv_kv"]
 
 
-def test_the_video_script_judges_open_answers_before_the_table_is_made(checkpoint, tmp_path):
+def test_the_video_script_judges_open_answers_before_the_table_is_made(checkpoint, hub, tmp_path):
     out, name = tmp_path / "out", "accuracy_qwen_video"
-    env = {"TASKS": "mini_video_primary", "CKPT": checkpoint(FAMILIES[name]), "OUTPUT": str(out)}
-    result = script(name, KV_JUDGE="none", MAX_GENERATED_TOKENS="8", **env)
+    env = TINY | hub | {"CKPT": checkpoint(FAMILIES[name]), "OUTPUT": str(out), "MAX_GENERATED_TOKENS": "8"}
+    command = f"env -u TASKS bash scripts/{name}.sh"
+    result = run(command, KV_JUDGE="none", **env)
     assert result.returncode == 0, result.stderr
     assert "[kv] 1 process runs on cpu" in result.stderr
     assert f"python -m lmms_eval_plugins.judge {out} judges them" in result.stderr
     assert not (out / "table.md").exists()
-    result = script(name, KV_JUDGE="exact", MAX_GENERATED_TOKENS="8", **env)
+    result = run(command, KV_JUDGE="exact", **env)
     assert result.returncode == 0, result.stderr
-    assert "2 of 2 open answers are judged by the offline rule" in (out / "table.md").read_text()
-    finished(out, 1, name, "mini_video_primary")
+    assert "8 of 8 open answers are judged by the offline rule" in (out / "table.md").read_text()
+    finished(out, 1, name, stock_data.VIDEO_TASKS)
+    of_the_family(out, name, stock_data.VIDEO_TASKS)
 
 
 def test_another_family_is_refused(tmp_path):

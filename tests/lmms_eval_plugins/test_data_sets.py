@@ -60,7 +60,7 @@ def problems(*tasks):
     return list(data_sets.problems(needs.of(tasks)))
 
 
-ALL = (*stock_data.IMAGE_TASKS, *(f"videott_{kind}" for kind in stock_data.VIDEO_TASKS), "videott_single_mc")
+ALL = (*stock_data.IMAGE_TASKS, *stock_data.VIDEO_TASKS)
 
 
 def test_what_was_fetched_is_there_offline(home, offline, capsys):
