@@ -88,7 +88,7 @@ KNOWN = OURS | HONOURED | OVERRIDDEN.keys() | NO_EFFECT
 def cleaned(given: GenerationConfig) -> tuple[GenerationConfig, list[str]]:
     """What of a checkpoint's generation config is honoured, and a line for each setting that is put aside."""
     values = vars(given)
-    kept = {name: values[name] for name in (*HONOURED, *_IDS) if values.get(name) is not None}
+    kept = {name: values[name] for name in (*HONOURED, *_IDS) if _allowed(name, values.get(name))}
     notes = [
         f"{name}={values[name]} in the checkpoint's generation config has no effect here"
         for name in sorted(values)
@@ -101,7 +101,11 @@ def cleaned(given: GenerationConfig) -> tuple[GenerationConfig, list[str]]:
 
 
 def _asks_for_something(name: str, value: Any) -> bool:
-    return name not in KNOWN or value not in OVERRIDDEN.get(name, (value,))
+    return name not in KNOWN or value not in OVERRIDDEN.get(name, (value,)) or not _allowed(name, value)
+
+
+def _allowed(name: str, value: Any) -> bool:
+    return value is not None and (name not in _RULES or name in OURS or _RULES[name].allows(value))
 
 
 class _Rule(NamedTuple):
@@ -133,7 +137,10 @@ _RULES = {
     "eta_cutoff": _Rule(_number(0, 1), "a number from 0 to 1"),
     "top_k": _COUNT,
     "repetition_penalty": _Rule(_number(0, above=True), "a number above 0"),
-    "no_repeat_ngram_size": _COUNT,
+    "no_repeat_ngram_size": _Rule(
+        lambda value: _whole(0)(value) and value != 1,
+        "0 or a whole number from 2 (1 forbids every token of the prompt)",
+    ),
     "length_penalty": _Rule(_number(-float("inf")), "a number"),
     "num_beams": _Rule(_whole(1), "a whole number from 1"),
     "max_new_tokens": _COUNT,

@@ -25,7 +25,7 @@ def answered(checkpoint, environment, monkeypatch):
     path, folders = environment.with_name("sweep.yaml"), itertools.count()
     path.write_text(SWEEP)
 
-    def answers(folder=None, settings=None, tokens=6, **gen_kwargs):
+    def answers(folder=None, settings=None, tokens=6, batch=3, **gen_kwargs):
         found = []
         for together in (False, True):
             store = environment / str(next(folders))
@@ -35,15 +35,16 @@ def answered(checkpoint, environment, monkeypatch):
                     patch.setenv("PRUNE_RATIO", "0" if method == "full" else "0.8")
                     if together:
                         patch.setenv("KV_SWEEP", str(path))
-                    model = grid.wrapper(folder or checkpoint("llava"), store, batch=3)
+                    model = grid.wrapper(folder or checkpoint("llava"), store, batch)
                 for name, value in (settings or {}).items():
                     setattr(model.model.generation_config, name, value)
                 grid.ask(model, DOCS, tokens, **gen_kwargs)
-            found.append({(r["fingerprint"], r["doc_id"]): (r["status"], r["answer"]) for r in toy.records(store)})
+            records = toy.records(store)
+            found.append({(r["eviction"]["method"], r["doc_id"]): (r["status"], r["answer"]) for r in records})
         assert found[0] == found[1]
         assert {status for status, _ in found[0].values()} == {"ok"}
         assert len(found[0]) == 3 * len(DOCS)
-        return [answer for _, answer in found[0].values()]
+        return [answer for _, (_, answer) in sorted(found[0].items())]
 
     return answers
 
@@ -70,12 +71,17 @@ def test_every_setting_that_transformers_knows_is_accounted_for_once():
 
 def test_what_is_not_honoured_is_not_in_the_config_that_generates():
     given = GenerationConfig()
-    for name in generation.KNOWN:
+    for name in generation.KNOWN - generation._RULES.keys():
         setattr(given, name, f"value of {name}")
     config, notes = generation.cleaned(given)
     kept = {name for name, value in vars(config).items() if value == f"value of {name}"}
-    assert kept == generation.HONOURED | {"eos_token_id", "pad_token_id", "bos_token_id"}
+    assert kept == generation.HONOURED - generation._RULES.keys() | {"eos_token_id", "pad_token_id", "bos_token_id"}
     assert [note.partition("=")[0] for note in notes] == sorted(generation.OVERRIDDEN)
+    for name in generation.HONOURED & generation._RULES.keys():
+        setattr(given, name, -1j)
+    config, notes = generation.cleaned(given)
+    assert {getattr(config, name) for name in generation.HONOURED & generation._RULES.keys()} == {None}
+    assert len(notes) == len(generation.OVERRIDDEN) + len(generation.HONOURED & generation._RULES.keys())
 
 
 def test_values_that_ask_for_nothing_are_not_named_and_unknown_ones_are():
@@ -126,7 +132,7 @@ def test_a_checkpoint_cannot_make_a_run_answer_otherwise(answered, plain, checkp
     ("name", "value"),
     [
         ("repetition_penalty", 3.0),
-        ("no_repeat_ngram_size", 1),
+        ("no_repeat_ngram_size", 2),
         ("suppress_tokens", list(range(IDS["a"], IDS["z"]))),
         ("bad_words_ids", [[token] for token in range(IDS["a"], IDS["z"])]),
         ("sequence_bias", [[[A], 1000.0]]),
@@ -136,6 +142,7 @@ def test_a_checkpoint_cannot_make_a_run_answer_otherwise(answered, plain, checkp
 def test_what_sees_only_tokens_is_honoured_from_task_and_checkpoint_alike(name, value, answered, plain):
     of_checkpoint, of_task = answered(settings={name: value}), answered(**{name: value})
     assert of_task == of_checkpoint != plain
+    assert answered(batch=1, **{name: value}) == of_task  # padding is no part of the history
 
 
 def test_a_pressure_to_end_that_grows_is_honoured(answered):
@@ -192,6 +199,10 @@ def test_arguments_that_ask_for_nothing_are_not_named():
         ({"temperature": -1}, "temperature=-1: a number from 0 is needed"),
         ({"temperature": "warm"}, "temperature='warm': a number from 0 is needed"),
         ({"repetition_penalty": 0}, "repetition_penalty=0: a number above 0 is needed"),
+        (
+            {"no_repeat_ngram_size": 1},
+            "no_repeat_ngram_size=1: 0 or a whole number from 2 (1 forbids every token of the prompt) is needed",
+        ),
         ({"temperature": 1, "top_p": 1.5}, "top_p=1.5: a number from 0 to 1 is needed"),
         ({"num_beams": 1.5}, "num_beams=1.5: a whole number from 1 is needed"),
         ({"max_new_tokens": "many"}, "max_new_tokens='many': a whole number from 0 is needed"),
