@@ -15,6 +15,7 @@ torch.set_num_threads(1)
 
 SLOWEST = (
     "test_scripts.py",
+    "test_wheel.py",
     "test_readme.py",
     "test_equality.py",
     "test_command_line.py",
