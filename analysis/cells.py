@@ -23,7 +23,7 @@ class Cell:
     share: of the full cache's score, in %.
     achieved: share of entries kept in %, if it is off the nominal by more than 2 %.
     differs: the 95 % interval of the paired difference excludes the full cache; None if no interval is known.
-    mismatch: settings in which the full cache ran differently, so that there is no share.
+    mismatch: in what the full cache ran differently, so that there is no share.
     paper: the paper's number in its words. paper_difference: ours minus the paper's, in points.
     notes: "2 failed", "3 unjudged".
     metric: whose score it is, by lmms-eval's name. unit: of ``score``, see `units.unit`.
@@ -54,7 +54,7 @@ class Cell:
         if self.achieved is not None:
             parts.append(f"@{self.achieved:.2f} %")
         inside = [paper + (f", {self.paper_difference:+.1f}" if self.paper_difference is not None else "")]
-        inside += [f"full cache: other {self.mismatch}" if self.mismatch else "", self.notes]
+        inside += [f"full cache: {self.mismatch}" if self.mismatch else "", self.notes]
         return " ".join(parts + [f"[{part}]" for part in inside if part])
 
 
@@ -92,7 +92,7 @@ def _cell(row: dict[str, Any], paper: pd.Series | None) -> Cell:
         score=score,
         share=share,
         achieved=100 * row["achieved"] if off else None,
-        differs=None if pd.isna(row["low"]) or row["method"] == "full" else not row["low"] <= 0 <= row["high"],
+        differs=_differs(row),
         mismatch=row["mismatch"],
         paper="" if paper is None else in_words(paper),
         paper_difference=_difference(score, share, paper),
@@ -100,6 +100,12 @@ def _cell(row: dict[str, Any], paper: pd.Series | None) -> Cell:
         metric=row["metric"],
         unit=unit(row["metric"], row["scale"]),
     )
+
+
+def _differs(row: dict[str, Any]) -> bool | None:
+    if pd.isna(row["low"]) or row["method"] == "full" or row["mismatch"]:
+        return None
+    return not row["low"] <= 0 <= row["high"]
 
 
 def _difference(score: float, share: float | None, paper: pd.Series | None) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from . import asked
 from .errors import ResultsError
 from .names import model_name
 from .numbers import number
@@ -19,17 +20,18 @@ _MIB = 2**20
 
 def seconds_per_answer(scores: pd.DataFrame) -> pd.Series:
     """Mean seconds of the answers that were timed on their own; NaN for a sweep, whose times are shared."""
-    found = {}
-    for folder, fingerprint in set(zip(scores["records"], scores["fingerprint"])):
+    found: dict[tuple[str, str, str], float] = {}
+    for (run, folder, fingerprint), mine in scores.groupby(["run", "records", "fingerprint"]):
         try:
             records = records_of(Path(folder)) if folder else None
         except ResultsError:
             records = None
         if records is None:
             continue
+        records = asked.mine(records, mine)
         own = records[(records["status"] == "ok") & (records["timing"] == "own")]
-        found |= {(fingerprint, task): mean for task, mean in own.groupby("task")["seconds"].mean().items()}
-    keys = zip(scores["fingerprint"], scores["task"])
+        found |= {(run, fingerprint, task): mean for task, mean in own.groupby("task")["seconds"].mean().items()}
+    keys = zip(scores["run"], scores["fingerprint"], scores["task"])
     return pd.Series([found.get(key, float("nan")) for key in keys], index=scores.index, dtype=float)
 
 

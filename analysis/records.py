@@ -22,6 +22,8 @@ _NOT_SAID = {
     "timing": None,
     "eviction": None,
     "error": None,
+    "prompt_hash": None,
+    "attempt": 0,
 }
 _KINDS: dict[str, Any] = {
     "task": str,
@@ -34,7 +36,12 @@ _KINDS: dict[str, Any] = {
     "seconds": (int, float),
     "timing": (str, type(None)),
     "eviction": (dict, type(None)),
+    "prompt_hash": (str, type(None)),
+    "attempt": int,
 }
+_PROOF = ("retention_achieved", "kv_bytes_kept", "kv_bytes_full")
+_MOST = 2**63
+_SAMPLE = ["task", "doc_id", "repeat", "prompt_hash"]
 
 
 def records_folder(run: Path, fingerprint: str, said: Path | None = None) -> Path | None:
@@ -45,20 +52,33 @@ def records_folder(run: Path, fingerprint: str, said: Path | None = None) -> Pat
 
 
 def records_of(folder: Path) -> pd.DataFrame:
-    """All records of a configuration, the newest of each answer; a line torn by a crash is dropped.
+    """The records of a configuration that count: of each sample an answer before a failure, then the last attempt.
+
+    Lines that a crash tore or that are damaged, and those of older versions, count as absent, as they do for a run:
+    it computes their answers again. `attrs` says how many there are (`damaged`).
 
     Raises:
-        ResultsError: none, or one of an unknown version or of another configuration.
+        ResultsError: none, or one of another configuration.
     """
-    records = list(_lines(folder))
-    records.sort(key=lambda record: record.get("time", 0))
+    records, damaged = [], []
+    for line, record in _lines(folder):
+        if record.get("schema") in SCHEMAS and record.get("fingerprint") != folder.name:
+            raise ResultsError(f"{line}: record of another configuration, {record.get('fingerprint')}")
+        why = _damage(record)
+        (damaged if why else records).append(f"{line}: {why}" if why else record)
     if not records:
-        raise ResultsError(f"{folder}: no per-sample records")
+        first = f": {damaged[0]}; run again" if damaged else ""
+        raise ResultsError(f"{folder}: no per-sample records{first}")
     table = pd.DataFrame(records)
-    return table.drop_duplicates(["task", "doc_id", "repeat"], keep="last").reset_index(drop=True)
+    answered = (table["status"] == "ok").rename("answered")
+    counts = pd.concat([answered, table["attempt"]], axis=1).sort_values(["answered", "attempt"], kind="stable").index
+    table = table.loc[counts].drop_duplicates(_SAMPLE, keep="last").sort_index().reset_index(drop=True)
+    table.attrs["damaged"] = len(damaged)
+    return table
 
 
-def _lines(folder: Path) -> Iterator[dict[str, Any]]:
+def _lines(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every line that is an object, and where it is."""
     for path in sorted(folder.glob("records.rank*.jsonl")):
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -66,19 +86,23 @@ def _lines(folder: Path) -> Iterator[dict[str, Any]]:
                 with suppress(ValueError, RecursionError):
                     record = json.loads(line)
                 if isinstance(record, dict):
-                    record = _NOT_SAID | record
-                    _check(record, path, number, folder.name)
-                    yield record
+                    yield f"{path}:{number}", _NOT_SAID | record
 
 
-def _check(record: dict[str, Any], path: Path, number: int, fingerprint: str) -> None:
+def _damage(record: dict[str, Any]) -> str:
+    """Why a record does not count; '' if it does."""
     if record.get("schema") not in SCHEMAS:
-        raise ResultsError(f"{path}:{number}: record of version {record.get('schema')}, known: {SCHEMAS[-1]}")
-    if record.get("fingerprint") != fingerprint:
-        raise ResultsError(f"{path}:{number}: record of another configuration, {record.get('fingerprint')}")
+        return f"record of version {record.get('schema')}, known: {SCHEMAS[-1]}"
     for name, kinds in _KINDS.items():
         if name not in record or not isinstance(record[name], kinds):
-            raise ResultsError(f"{path}:{number}: {name}={record.get(name)!r:.60} in a record is not as expected")
+            return f"{name}={record.get(name)!r:.60} in a record is not as expected"
+    figures = {name: (record["eviction"] or {}).get(name) for name in _PROOF if record["eviction"] is not None}
+    if record["status"] == "ok":
+        figures["answer_tokens"] = record["answer_tokens"] or 0
+    for name, value in figures.items():
+        if not isinstance(value, int | float) or not -_MOST < value < _MOST:
+            return f"{name}={value!r:.60} in a record is not as expected"
+    return ""
 
 
 @lru_cache(maxsize=256)

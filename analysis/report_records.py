@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from . import asked
 from .errors import ResultsError
 from .kept import Prompt
 from .names import model_name, task_name
@@ -16,6 +17,7 @@ from .report_table import cell, frame_table
 from .runs import Results
 
 _SETTINGS = ("checkpoint", "wrapper", "dtype", "device", "attn_implementation", "max_new_tokens", "judge")
+_PROMPT = ["task", "doc_id", "prompt_hash"]
 _ANSWERS, _FAILURES = 8, 200
 """Most samples of a task whose answers are shown, and most failed samples."""
 
@@ -31,6 +33,7 @@ def answers(results: Results) -> list[dict[str, Any]]:
         for run in runs.sort_values("retention", ascending=False).to_dict("records"):
             records = _records(run)
             if records is not None:
+                records = asked.mine(records, mine[(mine["run"] == run["run"]) & (mine["name"] == run["name"])])
                 label = "full cache" if run["name"] == "full" else f"{run['name']} {100 * run['retention']:.3g} %"
                 tables[label] = (records, run)
         if tables:
@@ -49,17 +52,17 @@ def _by_task(model: str, tables: dict[str, tuple[pd.DataFrame, dict[str, Any]]])
     columns = {}
     for label, (records, _) in tables.items():
         done = records[records["status"] == "ok"]
-        columns[label] = done.drop_duplicates(["task", "doc_id"]).set_index(["task", "doc_id"])["answer"]
-    wide = pd.DataFrame(columns).rename_axis(["task", "doc_id"])
+        columns[label] = done.drop_duplicates(_PROMPT).set_index(_PROMPT)["answer"]
+    wide = pd.DataFrame(columns).rename_axis(_PROMPT)
     questions = _questions(next(iter(tables.values())))
     found = []
     for task, part in wide.groupby(level="task"):
-        varied = part.nunique(axis=1).gt(1)
+        varied = part.nunique(axis=1).gt(1)  # of one prompt: who was asked otherwise has a line of its own
         shown = part.assign(varied=varied).sort_values("varied", ascending=False, kind="stable").head(_ANSWERS)
         rows = [
             [cell(doc, doc if isinstance(doc, int) else None), cell(questions.get((task, doc), ""))]
             + [cell(row[label] if isinstance(row[label], str) else "no answer") for label in columns]
-            for (_, doc), row in shown.iterrows()
+            for (_, doc, _), row in shown.iterrows()
         ]
         note = f"{int(varied.sum())} of {len(part)} samples have answers that differ; {len(rows)} are shown."
         title = f"{model_name(model)}, {task_name(str(task))}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from . import asked
 from .errors import ResultsError
 from .names import main_metric
 from .records import configuration, records_folder, records_of
@@ -18,7 +19,8 @@ SCHEMAS = (1, 2)
 JUDGED_METRIC = "videott_open_ended_score"
 NAN = float("nan")
 _TEXTS = ("fingerprint", "model", "checkpoint", "method", "variant", "decode", "task", "metric", "date")
-_COUNTS = ("samples", "failed", "unjudged", "single_token")
+_COUNTS = ("samples", "failed", "unjudged", "single_token", "records_missing")
+_ROUNDING = 1e-5
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -59,9 +61,9 @@ def _typed(row: dict[str, Any]) -> dict[str, Any]:
 
 def _row(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     metric, score, stderr = _metric(content["metrics"])
-    means, counts = content["means"], content["counts"]
     difference = content["difference_to_full"]
     difference = difference.get(metric, {}) if isinstance(difference, dict) else {}
+    _check_score(path, metric, score, difference)
     said = path.parent / content["records"] if content.get("records") else None
     return _settings(content) | {
         "run": str(path.parent),
@@ -71,22 +73,42 @@ def _row(path: Path, content: dict[str, Any]) -> dict[str, Any]:
         "metric": metric,
         "score": score,
         "stderr": stderr,
-        "samples": counts["samples"],
-        "failed": counts["failed"],
-        "judged": counts.get("judged"),
-        "unjudged": counts.get("unjudged") or 0,
-        "single_token": counts["single_token_answers"],
-        "answer_tokens": _number(means["answer_tokens"]),
-        "achieved": _number(content["retention"]["mean"]),
-        "kv_bytes": _number(means["kv_bytes_kept"]),
-        "kv_bytes_full": _number(means["kv_bytes_full"]),
         "difference": _number(difference.get("mean")),
         "low": _number(difference.get("low")),
         "high": _number(difference.get("high")),
         "judge": _judge(content.get("judge")),
         "max_new_tokens": content.get("max_new_tokens") or 0,
         "date": content["lmms_eval_date"] or "",
+        "judged": content["counts"].get("judged"),
+        "unjudged": content["counts"].get("unjudged") or 0,
+        **_figures(content),
     }
+
+
+def _figures(content: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside a score, of the very samples that were scored."""
+    means, counts = content["means"], content["counts"]
+    return {
+        "samples": counts["samples"],
+        "failed": counts["failed"],
+        "records_missing": counts.get("records_missing") or 0,
+        "single_token": counts["single_token_answers"],
+        "answer_tokens": _number(means["answer_tokens"]),
+        "achieved": _number(content["retention"]["mean"]),
+        "kv_bytes": _number(means["kv_bytes_kept"]),
+        "kv_bytes_full": _number(means["kv_bytes_full"]),
+        **asked.of_result(content.get("prompts")),
+    }
+
+
+def _check_score(path: Path, metric: str, score: float, difference: dict[str, Any]) -> None:
+    """Refuses a score that is not the mean of its samples, if the file says that mean."""
+    own = _number(difference.get("score"))
+    if abs(own - score) > _ROUNDING * max(1, abs(own)):  # never of NaN
+        raise ResultsError(
+            f"{path}: {metric} is {score:g}, but the mean of its samples is {own:g}: it was changed after the run; "
+            "run again"
+        )
 
 
 def _settings(content: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +121,7 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
         "checkpoint": f"{content['model']}@{content['revision']}",
         **{name: kv[name] for name in ("method", "variant", "decode", "retention")},
         "max_new_tokens": kv.get("max_new_tokens") or 0,
+        "cap": kv.get("max_new_tokens") or 0,
         "wrapper": content["wrapper"],
         "dtype": content["dtype"],
         "image_max_tokens": content["image_max_tokens"] or 0,
@@ -137,17 +160,28 @@ def _single_rows(run: Path, path: Path) -> list[dict[str, Any]]:
     settings = _settings(configuration(folder))
     base = settings | {"run": str(run), "path": str(path), "date": content.get("date") or path.name}
     base["records"] = str(folder)
+    told = (content.get("kv") or {}).get("tasks") or _told_by_records(path, content, folder)
     rows = []
-    for task, group in records_of(folder).groupby("task"):
-        if task not in content["results"]:
-            continue  # of another call with the same configuration
+    for task, figures in told.items():
         metric, score, stderr = _metric(content["results"][task])
-        row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _means(group)
-        # The store may hold more than this run asked for.
-        row["samples"] = content.get("n-samples", {}).get(task, {}).get("effective", len(group))
+        row = base | {"task": task, "metric": metric, "score": score, "stderr": stderr} | _figures(figures)
         row |= _judging(metric, content.get("judge", {}).get(task), row["samples"])
         rows.append(_typed(row) | dict.fromkeys(("difference", "low", "high"), NAN))
     return rows
+
+
+def _told_by_records(path: Path, content: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """The figures of a file that has none: of an older version. All records of a task have to be its own."""
+    found = {}
+    for task, group in records_of(folder).groupby("task"):
+        if task not in content["results"]:
+            continue  # of another call with the same configuration
+        samples = content.get("n-samples", {}).get(task, {}).get("effective", len(group))
+        if samples != len(group):
+            why = f"{samples} samples of {task} were asked, but its records are of {len(group)}"
+            raise ResultsError(f"{path}: {why}, so nothing says which; run it again, its answers are in the store")
+        found[str(task)] = _means(group)
+    return found
 
 
 def _records(run: Path, path: Path, content: dict[str, Any]) -> Path:
@@ -175,13 +209,13 @@ def _judging(metric: str, judge: dict[str, Any] | None, samples: int) -> dict[st
 def _means(group: pd.DataFrame) -> dict[str, Any]:
     done = group[group["status"] == "ok"]
     proofs = pd.DataFrame([proof for proof in done["eviction"] if proof])
-    columns = {"achieved": "retention_achieved", "kv_bytes": "kv_bytes_kept", "kv_bytes_full": "kv_bytes_full"}
+    means = {name: None if proofs.empty else proofs[name].mean() for name in ("kv_bytes_kept", "kv_bytes_full")}
+    failed, short = len(group) - len(done), int((done["answer_tokens"] <= 1).sum())
     return {
-        "samples": len(group),
-        "failed": len(group) - len(done),
-        "single_token": int((done["answer_tokens"] <= 1).sum()),
-        "answer_tokens": done["answer_tokens"].mean(),
-        **{name: NAN if proofs.empty else proofs[column].mean() for name, column in columns.items()},
+        "counts": {"samples": len(group), "failed": failed, "single_token_answers": short},
+        "retention": {"mean": None if proofs.empty else proofs["retention_achieved"].mean()},
+        "means": means | {"answer_tokens": done["answer_tokens"].mean()},
+        "prompts": asked.of_records(done),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from . import asked
 from .errors import ResultsError
 from .names import configuration_name
 from .results import read_result, read_single_run, score_files
@@ -26,9 +27,8 @@ _SAME = (
     "vision_aspect_ratio",
     "max_new_tokens",
     "judge",
-    "samples",
 )
-"""What must be equal to the full cache's for a share of it to mean anything."""
+"""What must, beside the prompts, be equal to the full cache's for a share of it to mean anything."""
 _NOT_RUNS = re.compile(r"records|images|prompts|v\d+-[0-9a-f]{16}")
 
 
@@ -68,7 +68,8 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
         samples, failed, judged, unjudged, single_token, answer_tokens (mean), achieved (mean share of prompt entries
         kept), kv_bytes and kv_bytes_full (means per sample), difference, low and high (paired difference to the full
         cache, 95 %), full and share (the full cache's score, and this one's part of it; NaN if it ran with other
-        settings or code: ``mismatch``), no_share (why there is no share).
+        settings, code or prompts: ``mismatch``), no_share (why there is no share), asked and prompts (see
+        `asked.of_result`).
 
     Raises:
         ResultsError: nothing to read, or a file that is refused: of an unknown version, of another fingerprint than
@@ -121,6 +122,9 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
             continue
         if row["failed"]:
             _refuse(f"{row['path']}: {row['failed']} samples failed; run again", results, allow_failures)
+        if row["records_missing"]:
+            missing = f"records of {row['records_missing']} of {row['samples']} samples are not beside the others"
+            _refuse(f"{row['path']}: {missing}; copy them there and run again", results, allow_failures)
         if row["unjudged"] and not allow_unjudged:
             unjudged = f"{row['unjudged']} answers are unjudged; run python -m lmms_eval_plugins.judge on the folder"
             raise ResultsError(f"{row['path']}: {unjudged}, or pass --allow-unjudged")
@@ -169,7 +173,7 @@ def _compared(table: pd.DataFrame) -> pd.DataFrame:
     comparable = (table["mismatch"] == "") & (table["full"] > 0)
     table["share"] = (table["score"] / table["full"]).where(comparable)
     table["no_share"] = [
-        "" if is_one else "no full cache" if full is None else f"full cache: {'other ' + why if why else 0}"
+        "" if is_one else "no full cache" if full is None else f"full cache: {why or 0}"
         for is_one, full, why in zip(comparable, beside, table["mismatch"])
     ]
     order = ["model", "method", "name", "retention", "task"]
@@ -182,10 +186,12 @@ def _full_of(row: dict[str, Any], full: list[dict[str, Any]]) -> dict[str, Any] 
 
 
 def _mismatch(row: dict[str, Any], full: dict[str, Any]) -> str:
-    """Settings in which the full cache ran differently; files of before `full_fingerprint` do not tell all."""
-    named = [name for name in _SAME if row[name] != full[name]]
+    """In what the full cache ran differently; files of before `full_fingerprint` do not tell all."""
+    named = [f"other {name}" for name in _SAME if row[name] != full[name]]
     same_code = row["full_fingerprint"] == (full["full_fingerprint"] and full["fingerprint"])
-    return ", ".join(named) or ("" if same_code else "code or arguments")
+    code = "" if named or same_code else "other code or arguments"
+    judged = "other answers judged" if row["unjudged"] or full["unjudged"] else ""
+    return ", ".join(filter(None, [*named, code, asked.difference(row, full), judged]))
 
 
 def _note_unscored(folders: list[Path], runs: list[Path], results: Results, allow_failures: bool) -> None:

@@ -50,7 +50,16 @@ def _records(folder: Path, fingerprint: str, share: float, samples: int) -> None
         for task in TASKS:
             for doc in range(samples):
                 kept = [round(600 * share, 1)] * 32
-                proof = {"kept_text": kept, "kept_vision": kept, "retention_achieved": share, "kv_bytes_kept": 1}
-                record = {"task": task, "doc_id": doc, "repeat": 0, "status": "ok", "error": None, "answer": f"a {doc}"}
-                record |= {"answer_tokens": 3, "seconds": 0.1, "timing": "shared", "eviction": proof, "time": 1.0}
+                proof = {"kept_text": kept, "kept_vision": kept, "retention_achieved": share}
+                proof |= {"kv_bytes_kept": 1, "kv_bytes_full": 2, "prompt_tokens": 9}
+                record = {"task": task, "doc_id": doc, "repeat": 0, "status": "ok", "answer": f"a {doc}"}
+                record |= {
+                    "error": None,
+                    "prompt_hash": f"{doc:04x}",
+                    "answer_tokens": 3,
+                    "seconds": 0.1,
+                    "timing": "shared",
+                    "eviction": proof,
+                    "time": 1.0,
+                }
                 file.write(json.dumps(record | {"schema": 2, "fingerprint": fingerprint}) + "\n")

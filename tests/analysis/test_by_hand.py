@@ -19,6 +19,7 @@ def write_by_hand(folder, fingerprint, score, tasks=("mini_scene",), **config):
     config = known["config"] | full | config
     (store / "config.json").write_text(json.dumps(known | {"fingerprint": fingerprint, "config": config}))
     record = {"schema": 2, "fingerprint": fingerprint, "doc_id": 0, "repeat": 0, "status": "ok", "time": 1}
+    record |= {"prompt_hash": "h"}
     record |= {"answer": "a", "answer_tokens": 1, "seconds": 0.1, "timing": "own"}
     share = config["retention"]
     record["eviction"] = {"retention_achieved": share, "kv_bytes_kept": 2048 * share, "kv_bytes_full": 2048}
@@ -47,13 +48,52 @@ def test_all_configurations_that_were_run_by_hand_into_one_folder_are_shown(tmp_
         load(tmp_path / "run")
 
 
-def test_a_run_by_hand_counts_its_own_samples_not_those_of_its_store(tmp_path):
+def told(docs, share, prompt="h"):
+    """What a run by hand writes beside its scores."""
+    return {
+        "counts": {"samples": len(docs), "failed": 0, "single_token_answers": 0},
+        "retention": {"mean": share},
+        "means": {"answer_tokens": 7, "kv_bytes_kept": 2048 * share, "kv_bytes_full": 2048},
+        "prompts": {str(doc): prompt for doc in docs},
+    }
+
+
+def test_a_run_by_hand_says_the_figures_of_its_own_samples_whatever_its_store_holds(tmp_path):
     write_by_hand(tmp_path, "v1-0", 0.8)
     write_by_hand(tmp_path, "v1-1", 0.4, method="tgv_kv", retention=0.1)
-    rewrite(tmp_path / "run" / "model" / "1_results.json", **{"n-samples": {"mini_scene": {"effective": 8}}})
+    for number, share, docs in ((0, 1.0, range(8)), (1, 0.3, range(8))):
+        kv = {"fingerprint": f"v1-{number}", "records": "", "tasks": {"mini_scene": told(docs, share)}}
+        rewrite(tmp_path / "run" / "model" / f"{number}_results.json", kv=kv)
     scores = load(tmp_path / "run").scores
-    assert scores["samples"].tolist() == [1, 8]
-    assert scores["no_share"].tolist() == ["", "full cache: other samples"]
+    assert scores["samples"].tolist() == [8, 8]
+    assert scores["achieved"].tolist() == [1.0, 0.3]
+    assert scores["answer_tokens"].tolist() == [7, 7]
+    assert score_table(scores)["scene"].tolist() == ["80.0 (100 %)", "40.0 (50 %)"]
+
+
+@pytest.mark.parametrize(
+    ("docs", "prompt", "why"),
+    [(range(7), "h", "other samples"), (range(1, 9), "h", "other samples"), (range(8), "g", "other prompts")],
+)
+def test_what_was_asked_otherwise_has_no_share(tmp_path, docs, prompt, why):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    write_by_hand(tmp_path, "v1-1", 0.6, method="tgv_kv", retention=0.1)
+    for number, figures in ((0, told(range(8), 1.0)), (1, told(docs, 0.1, prompt))):
+        kv = {"fingerprint": f"v1-{number}", "records": "", "tasks": {"mini_scene": figures}}
+        rewrite(tmp_path / "run" / "model" / f"{number}_results.json", kv=kv)
+    assert score_table(load(tmp_path / "run").scores)["scene"].tolist() == [
+        "80.0 (100 %)",
+        f"60.0 (full cache: {why})",
+    ]
+
+
+def test_a_run_of_before_whose_records_are_of_other_samples_too_is_refused(tmp_path):
+    write_by_hand(tmp_path, "v1-0", 0.8)
+    rewrite(tmp_path / "run" / "model" / "0_results.json", **{"n-samples": {"mini_scene": {"effective": 8}}})
+    with pytest.raises(
+        ResultsError, match=r"0_results\.json: 8 samples of mini_scene were asked, but its records are of 1"
+    ):
+        load(tmp_path / "run")
 
 
 def test_records_are_found_where_the_results_say(tmp_path):

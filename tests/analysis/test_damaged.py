@@ -52,6 +52,21 @@ def test_a_value_of_another_kind_is_refused_with_the_file(tmp_path, where, value
     assert str(error.value).startswith(f"{path}: ")
 
 
+def test_a_score_that_was_changed_after_the_run_is_refused(tmp_path):
+    content = json.loads(TEMPLATE.read_text())
+    score = content["metrics"]["relaxed_overall,none"]
+    content["difference_to_full"] = {"relaxed_overall": {"mean": 0, "low": 0, "high": 0, "score": score}}
+    path = tmp_path / "result.chartqa.json"
+    path.write_text(json.dumps(content))
+    assert read_result(path)["score"] == score
+    content["metrics"]["relaxed_overall,none"] = score + 0.1
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ResultsError, match=rf"{score + 0.1:g}, but the mean of its samples is {score:g}: it was changed"
+    ):
+        read_result(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_json_is_refused(tmp_path, content):
     path = tmp_path / "result.chartqa.json"
@@ -153,18 +168,51 @@ def test_an_inspection_that_does_not_hold_together_is_refused(tmp_path, name, va
         inspection.Inspected.read(path)
 
 
+PROOF = {"retention_achieved": 0.1, "kv_bytes_kept": 1, "kv_bytes_full": 10}
+RECORD = {"schema": 2, "task": "t", "doc_id": 0, "repeat": 0, "status": "ok", "time": 1, "answer": "a"}
+RECORD |= {"answer_tokens": 1, "seconds": 0.1, "timing": "own", "eviction": PROOF, "prompt_hash": "h"}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("task", []), ("doc_id", None), ("time", "x"), ("answer", {}), ("seconds", "")]
+    ("name", "value"),
+    [
+        ("schema", 1),
+        ("task", []),
+        ("doc_id", None),
+        ("time", "x"),
+        ("answer", {}),
+        ("seconds", ""),
+        ("answer_tokens", "three"),
+        ("answer_tokens", 10**400),
+        ("eviction", [1]),
+        ("eviction", PROOF | {"retention_achieved": "half"}),
+        ("eviction", PROOF | {"kv_bytes_kept": None}),
+        ("eviction", PROOF | {"kv_bytes_full": float("nan")}),
+        ("prompt_hash", 3),
+        ("attempt", "first"),
+    ],
 )
-def test_a_record_of_another_kind_is_named_with_its_line(tmp_path, name, value):
-    record = {"schema": 2, "fingerprint": tmp_path.name, "task": "t", "doc_id": 0, "repeat": 0, "status": "ok"}
-    record |= {"time": 1, "answer": "a", "answer_tokens": 1, "seconds": 0.1, "timing": "own", "eviction": None}
+def test_a_damaged_record_counts_as_absent_and_is_named_where_there_is_no_other(tmp_path, name, value):
+    record = RECORD | {"fingerprint": tmp_path.name}
     path = tmp_path / "records.rank0.jsonl"
     path.write_bytes(b"\xff\n" + b"[" * 100_000 + b"\n" + json.dumps(record).encode() + b'\n{"torn')
-    assert len(records.records_of(tmp_path)) == 1
-    path.write_text(json.dumps(record) + "\n" + json.dumps(record | {name: value}))
-    with pytest.raises(ResultsError, match=rf"records\.rank0\.jsonl:2: {name}=.* in a record is not as expected"):
+    assert (len(found := records.records_of(tmp_path)), found.attrs["damaged"]) == (1, 0)
+    path.write_text(json.dumps(record) + "\n" + json.dumps(record | {"doc_id": 1} | {name: value}))
+    assert (len(found := records.records_of(tmp_path)), found.attrs["damaged"]) == (1, 1)
+    path.write_text(json.dumps(record | {name: value}))
+    said = "record of version 1" if name == "schema" else f"{name if name != 'eviction' else '.*'}="
+    with pytest.raises(ResultsError, match=rf"no per-sample records: .*records\.rank0\.jsonl:1: {said}"):
         records.records_of(tmp_path)
+
+
+def test_an_answer_counts_before_a_failure_and_the_last_attempt_before_any_clock(tmp_path):
+    record = RECORD | {"fingerprint": tmp_path.name}
+    failed = record | {"status": "failed", "time": 4e9, "attempt": 3}
+    first, second = (record | {"answer": str(number), "time": -number, "attempt": number} for number in (1, 2))
+    other = record | {"prompt_hash": "other", "answer": "of another prompt"}
+    for lines in ([failed, second, first, other], [first, other, second, failed]):
+        (tmp_path / "records.rank0.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        assert sorted(records.records_of(tmp_path)["answer"]) == ["2", "of another prompt"]
 
 
 @pytest.mark.parametrize("text", ["[1]", '{"config": 5}', "{"])

@@ -28,7 +28,9 @@ def add_records(root, run, answer, **more):
     record |= {"timing": "shared", "seconds": 0.1, "eviction": proof, "schema": 2}
     folder = root / "records" / content["fingerprint"]
     folder.mkdir(parents=True)
-    lines = [record, record | {"doc_id": 1, "status": "failed", "error": EVIL, "answer": None}]
+    record["eviction"] |= {"retention_achieved": 0.05, "kv_bytes_kept": 1, "kv_bytes_full": 20}
+    record |= {"prompt_hash": "0000"}
+    lines = [record, record | {"doc_id": 1, "prompt_hash": "0001", "status": "failed", "error": EVIL, "answer": None}]
     text = "".join(json.dumps(line | {"fingerprint": content["fingerprint"]}) + "\n" for line in lines)
     (folder / "records.rank0.jsonl").write_text(text)
 

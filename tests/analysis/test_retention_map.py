@@ -36,6 +36,7 @@ def folder(tmp_path):
     kept[0, :, 6] = kept[0, 1, 2] = kept[1, :, :3] = True
     bits = base64.b64encode(zlib.compress(np.packbits(kept).tobytes())).decode()
     proof = {"kept": {"shape": list(kept.shape), "bits": bits}, "prompt": "one", "kept_text": [0, 1]}
+    proof |= {"retention_achieved": 0.05, "kv_bytes_kept": 1, "kv_bytes_full": 20}
     record = {"task": "vizwiz_vqa_val", "doc_id": 3, "repeat": 0, "status": "ok", "answer": "<b>$5$</b>", "time": 1}
     record |= {"eviction": proof | {"kept_vision": [1.5, 2]}, "schema": 2, "fingerprint": content["fingerprint"]}
     place = root / "records" / content["fingerprint"]

@@ -98,6 +98,35 @@ def test_a_score_is_divided_by_the_full_cache_of_the_same_code_only(more, shown,
     assert table["scene"].to_dict() == {"full": "80.0 (100 %)", "tgv_kv": shown}
 
 
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"prompts": {"0": "a"}}, "40.0 (50 %)"),
+        ({"prompts": {"0": "b"}}, "40.0 (full cache: other prompts)"),
+        ({"prompts": {"1": "a"}}, "40.0 (full cache: other samples)"),
+        ({"prompts": None, "schema": 1}, "40.0 (full cache: prompts not noted, run again)"),
+    ],
+)
+def test_a_score_is_divided_by_the_full_cache_of_the_same_prompts_only(more, shown, tmp_path):
+    write(tmp_path, "full", 0.8)
+    write(tmp_path, "tgv", 0.4, method="tgv_kv", retention=0.1)
+    rewrite(tmp_path / "full" / "result.mini_scene.json", prompts={"0": "a"})
+    rewrite(tmp_path / "tgv" / "result.mini_scene.json", **more)
+    table = score_table(load(tmp_path).scores).set_index("method")
+    assert table["scene"].to_dict() == {"full": "80.0 (100 %)", "tgv_kv": shown}
+
+
+def test_records_that_are_missing_are_said(tmp_path, capsys):
+    write(tmp_path, "full", 0.8)
+    path = tmp_path / "full" / "result.mini_scene.json"
+    counts = {"samples": 10, "failed": 0, "single_token_answers": 0, "records_missing": 4}
+    rewrite(path, counts=counts, retention={"mean": None})
+    assert main([str(tmp_path)]) == 2
+    assert f"{path}: records of 4 of 10 samples are not beside the others" in capsys.readouterr().err
+    assert main([str(tmp_path), "--allow-failures"]) == 0
+    assert score_table(load(tmp_path, allow_failures=True).scores)["kept"].tolist() == ["-"]
+
+
 def test_of_several_full_caches_the_one_that_ran_alike_counts(tmp_path):
     for number, score in enumerate((0.8, 0.5)):
         write(tmp_path, f"full{number}", score)
