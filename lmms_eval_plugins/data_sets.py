@@ -9,10 +9,12 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import yaml
 from loguru import logger
 
 from lmms_eval_plugins import launcher
@@ -21,7 +23,7 @@ from lmms_eval_plugins.errors import RunStopped, in_one_line
 from lmms_eval_plugins.needs import Needs, some
 
 _COMMAND = "python -m lmms_eval_plugins.fetch"
-_NOT_OF_THE_LOADER = ("video", "force_download", "force_unzip", "local_files_only", "create_link")
+_OF_LMMS_EVAL = {"video", "force_download", "force_unzip", "local_files_only", "create_link", "trust_remote_code"}
 _LOADED_OTHERWISE = ("From_YouTube", "builder_script")
 
 
@@ -67,7 +69,10 @@ def _problem(need: Needs, tasks: list[str]) -> str | None:
 
     if need.arguments.get("load_from_disk"):
         return _problem_on_disk(_path(need.dataset))
-    if not isinstance(need.dataset, str) or any(name in need.arguments for name in _LOADED_OTHERWISE):
+    values = (need.dataset, *need.arguments.values())
+    if need.dataset is None or any(isinstance(value, yaml.Node) for value in values):
+        return None
+    if any(name in need.arguments for name in _LOADED_OTHERWISE):
         return None  # computed by the task, or loaded in a way of its own
     try:
         builder = _builder(need)
@@ -78,7 +83,7 @@ def _problem(need: Needs, tasks: list[str]) -> str | None:
             found = builder.as_dataset()
         except Exception as error:
             return _damaged(need, Path(builder.cache_dir), tasks, error)
-        if need.split not in found:
+        if need.split and need.split not in found:
             return f"the data set {need.dataset} has no split {need.split}; it has {', '.join(map(str, found))}"
     if need.arguments.get("video") and datasets.config.HF_HUB_OFFLINE:
         return _without_videos(need, tasks)
@@ -88,7 +93,9 @@ def _problem(need: Needs, tasks: list[str]) -> str | None:
 def _builder(need: Needs) -> Any:
     import datasets
 
-    arguments = {name: value for name, value in need.arguments.items() if name not in _NOT_OF_THE_LOADER}
+    load, build = (set(signature(one).parameters) for one in (datasets.load_dataset, datasets.load_dataset_builder))
+    left_out = _OF_LMMS_EVAL | (load - build)
+    arguments = {name: value for name, value in need.arguments.items() if name not in left_out}
     own = None if need.arguments.get("video") else arguments.get("cache_dir")
     arguments["cache_dir"] = own or str(folder())
     return datasets.load_dataset_builder(need.dataset, need.configuration, **arguments)

@@ -17,6 +17,7 @@ SLOWEST = (
     "test_scripts.py",
     "test_wheel.py",
     "test_readme.py",
+    "test_data_page.py",
     "test_equality.py",
     "test_command_line.py",
     "test_sweep_command.py",

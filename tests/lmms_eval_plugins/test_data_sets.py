@@ -2,13 +2,16 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import huggingface_hub
 import pytest
 from lmms_eval.api import task as lmms_eval_task
+from tenacity import RetryError, retry, stop_after_attempt
 
-from lmms_eval_plugins import data_cache, data_sets, fetch, needs
+from kv_caches import KVConfig
+from lmms_eval_plugins import data_cache, data_sets, fetch, needs, preflight, sweep
 from lmms_eval_plugins.errors import RunStopped, in_one_line
 from tests import hub as standin
 from tests import stock_data
@@ -75,6 +78,18 @@ def test_what_was_fetched_is_there_offline(home, offline, capsys):
     assert problems(*ALL) == []
     assert capsys.readouterr().err == ""
     assert (home / "video-tt" / "Benchmark-AllVideos-LQ" / "v0.mp4").is_file()
+
+
+def test_arguments_that_are_not_the_builder_s_are_left_out(home, offline):
+    """As hundreds of tasks have them; functions as arguments, and tasks of a class of their own, are not looked at."""
+    others = {"trust_remote_code": True, "verification_mode": "no_checks", "force_download": False}
+    need = needs.Needs("lmms-lab-encoder/ChartQA", None, {"token": True} | others, "test")
+    assert list(data_sets.problems({"any": need})) == []
+    fetch.main(["chartqa"])
+    offline()
+    assert list(data_sets.problems({"any": need})) == []
+    assert needs.of(["vstat"])["vstat"].dataset is None
+    assert problems("egoplan2", "vstat") == []
 
 
 def test_no_login(home, monkeypatch, served):
@@ -214,14 +229,30 @@ def test_a_damaged_embedded_data_set(tmp_path, monkeypatch):
     assert problems("mini_scene") == []
 
 
+@retry(stop=stop_after_attempt(2))
+def _always_fails(*_):
+    raise ValueError("no such split\nmore")
+
+
 def test_an_exception_behind_repeated_attempts_is_named():
-    from tenacity import RetryError, retry, stop_after_attempt
-
-    @retry(stop=stop_after_attempt(2))
-    def fails():
-        raise ValueError("no such split\nmore")
-
     with pytest.raises(RetryError) as raised:
-        fails()
+        _always_fails()
     assert in_one_line(raised.value) == "no such split"
     assert in_one_line(KeyError()) == "KeyError"
+
+
+def test_a_run_that_ends_in_it_says_the_cause_and_its_log_has_the_traceback(tmp_path, capsys):
+    args = SimpleNamespace(output_path=str(tmp_path), model_args="", verbosity="ERROR")
+    run = SimpleNamespace(kv=KVConfig("full"), fingerprint="v1-0")
+    with pytest.raises(RunStopped):
+        sweep._Sweep([], [run], args)._score(SimpleNamespace(cli_evaluate_single=_always_fails), args, run)
+    said = capsys.readouterr()
+    assert said.err == "error: the run did not finish: no such split\n"
+    assert "Traceback" in said.out
+    try:
+        _always_fails()
+    except RetryError as error:
+        message = f"Error during evaluation: {error}. Please set"
+        with pytest.raises(RunStopped):
+            preflight.stop_on_error_message({"name": "lmms_eval.__main__", "message": message})
+    assert capsys.readouterr().err == "error: the run did not finish: no such split\n"
