@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from lmms_eval.evaluator import simple_evaluate
+from lmms_eval import evaluator
 from lmms_eval.tasks import TaskManager
+
+from lmms_eval_plugins.models.llava_hf import LlavaHfChat
 
 from . import broken_task, grid, toy
 
@@ -17,10 +19,12 @@ def drawn(request, checkpoint, environment, monkeypatch):
     monkeypatch.setenv("KV_CACHE_TYPE", request.param)
     monkeypatch.setenv("PRUNE_RATIO", "0" if request.param == "full" else "0.7")
 
+    llava = checkpoint("llava")  # made before, as making it sets a seed
+
     def answers(seed, docs=DOCS, folder="store", batch=1, **gen_kwargs):
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            return grid.ask(grid.wrapper(checkpoint("llava"), environment / folder, batch), docs, **WARM | gen_kwargs)
+            return grid.ask(grid.wrapper(llava, environment / folder, batch), docs, **WARM | gen_kwargs)
 
     return answers
 
@@ -62,9 +66,10 @@ def test_the_checkpoint_decides_how_to_sample_where_the_task_does_not(checkpoint
     assert grid.ask(model, DOCS, **WARM) == grid.ask(grid.wrapper(checkpoint("llava"), environment), DOCS)
 
 
-def test_the_seed_is_the_one_that_lmms_eval_sets(checkpoint, environment, tmp_path):
+def test_the_seed_is_the_one_that_lmms_eval_sets(checkpoint, environment, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluator.models, "get_model", lambda *args: LlavaHfChat)  # as the entry point has it
     manager = TaskManager(include_path=str(broken_task.write(tmp_path / "tasks")), include_defaults=False)
-    simple_evaluate(
+    evaluator.simple_evaluate(
         model="llava_hf",
         model_args=f"pretrained={checkpoint('llava')},device_map=cpu",
         tasks=["broken_scene"],
