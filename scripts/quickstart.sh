@@ -39,16 +39,6 @@ read_options() {
     done
 }
 
-logged() { # log file, then a command that writes into it; lines that begin with [kv] are shown as they come
-    local log=$1
-    shift
-    mkdir -p "$(dirname "$log")" || die "--output $output: cannot be written"
-    if ! "$@" 2>&1 | tee "$log" | grep --line-buffered '^\[kv\]' >&2; then
-        tail -n 25 "$log" >&2
-        die "the evaluation failed; the whole log is $log"
-    fi
-}
-
 evaluate() {
     local name ratio run launch arguments
     [ -z "${KV_CACHE_TYPE:-}" ] || say "KV_CACHE_TYPE=$KV_CACHE_TYPE is not read here, where full cache and TGV-KV are compared;" \
@@ -75,6 +65,7 @@ evaluate() {
 main() {
     local started
     source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+    source "$(dirname "${BASH_SOURCE[0]}")/logged.sh"
     read_options "$@"
     setup_environment
     started=$SECONDS

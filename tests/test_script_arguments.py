@@ -38,6 +38,40 @@ def test_help_names_the_model_and_every_variable(name):
         assert f"\n  {variable} " in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("METHOD", "METHODS"),
+        ("TASK", "TASKS"),
+        ("RETENTIONS", "RETENTION"),
+        ("LIMITS", "LIMIT"),
+        ("SWEEPS", "SWEEP"),
+        ("BATCHSIZE", "BATCH_SIZE"),
+        ("CKTP", "CKPT"),
+        ("OUTPUTS", "OUTPUT"),
+        ("OUTPTU", "OUTPUT"),
+        ("CHECKPOINT", "CKPT"),
+        ("NUM_PROCESSESS", "NUM_PROCESSES"),
+        ("MODEL_TYPES", "MODEL_TYPE"),
+        ("MAX_GENERATED_TOKEN", "MAX_GENERATED_TOKENS"),
+    ],
+)
+def test_a_variable_that_is_one_letter_off_is_one_line_that_says_how_to_go_on(wrong, right):
+    result = script("accuracy_llava", "--dry-run", **{wrong: "x"})
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: {wrong}=x is set, and what this script reads is {right}: rename it; if it belongs to another program: "
+        f"env -u {wrong} bash scripts/accuracy_llava.sh\n"
+    )
+
+
+def test_variables_of_other_programs_are_left_alone(tmp_path):
+    others = ("OUTPUT_DIR", "INPUT", "MODEL", "TASKS_DIR", "NUM_WORKERS", "LIMIT_CORES", "SESSION")
+    env = {"CKPT": "tiny_vlm/weights", "OUTPUT": f"{tmp_path}/out"}
+    result = script("accuracy_llava", "--dry-run", **env, **dict.fromkeys(others, "x"))
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_a_dry_run_prints_every_run_and_runs_nothing(tmp_path):
     env = {"CKPT": "tiny_vlm/weights", "OUTPUT": f"{tmp_path}/out", "METHODS": "", "RETENTION": ""}
     result = script("accuracy_llava", "--dry-run", **env)
