@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from .names import base_model
 from .paper import in_words, names, paper_numbers
 from .runs import Results
 from .units import unit
@@ -117,7 +118,7 @@ def _difference(score: float, share: float | None, paper: pd.Series | None) -> f
 
 
 def _paper(model: str, name: str, retention: float, task: str) -> pd.Series | None:
-    return _paper_cells().get((model, name.removesuffix(" (plain)"), round(retention, 6), task))
+    return _paper_cells().get((base_model(model), name.removesuffix(" (plain)"), round(retention, 6), task))
 
 
 @cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from .writing import print_everything
+
 
 class ResultsError(ValueError):
     """A results folder cannot be read as it stands; the message names the file and says what to do."""
@@ -12,6 +14,7 @@ class ResultsError(ValueError):
 
 def told(command: Callable[[], int]) -> int:
     """Run a command line's work; a `ResultsError`, or a file that cannot be opened, is one line and status 2."""
+    print_everything()
     try:
         return command()
     except ResultsError as error:

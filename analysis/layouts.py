@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from .names import task_name
+from .names import base_model, task_name
 from .paper import names, paper_numbers
+from .writing import file_name
 
 VISION = ("chartqa", "docvqa_val", "vizwiz_vqa_val", "textvqa_val")
 LITE = ("chartqa_lite", "docvqa_val_lite", "textvqa_val_lite")
@@ -57,7 +58,8 @@ class Layout:
     @property
     def slug(self) -> str:
         """For file names: `table2-llava-7B`."""
-        return f"table{self.number}-{self.model}" if self.number[0].isdigit() else f"{self.number}-{self.model}"
+        model = file_name(self.model)
+        return f"table{self.number}-{model}" if self.number[0].isdigit() else f"{self.number}-{model}"
 
 
 def layouts(grid: pd.DataFrame) -> Iterator[Layout]:
@@ -114,7 +116,7 @@ def _by_budget(
 
 def _ablations(model: str, grid: pd.DataFrame, tasks: list[str]) -> Layout:
     """What was run of Table 1, and the paper's rows for this model."""
-    paper = paper_numbers().query("table == '1' and model == @model and method not in ('', 'full')")
+    paper = _paper_ablations(model).query("method not in ('', 'full')")
     random = {name: f"{name} (plain)" for name in ("random_text_first", "random_vision_first")}
     known = pd.DataFrame({"method": paper["method"], "retention": paper["retention"], "name": names(paper)})
     mine = grid[grid["name"].str.startswith(("ablation", "random_"))]
@@ -127,8 +129,13 @@ def _ablations(model: str, grid: pd.DataFrame, tasks: list[str]) -> Layout:
     return Layout("1", "ablations", model, heads, rows, tasks, notes)
 
 
+def _paper_ablations(model: str) -> pd.DataFrame:
+    table = paper_numbers().query("table == '1'")
+    return table[table["model"] == base_model(model)]
+
+
 def _unknown(model: str) -> list[str]:
-    table = paper_numbers().query("table == '1' and model == @model and method == ''")
+    table = _paper_ablations(model).query("method == ''")
     return [f"{row['wording']} {row['value']:g} ({task_name(row['task'])})" for _, row in table.iterrows()]
 
 

@@ -38,8 +38,14 @@ _COUNTS = ("relaxed_overall", "*CIDEr", "videott_*score", "anls", "exact_match")
 
 
 def model_name(model: str) -> str:
-    """A `MODEL_TYPE` or checkpoint in words."""
-    return MODELS.get(model, model)
+    """A `MODEL_TYPE` or checkpoint in words, with what tells its runs apart."""
+    base = base_model(model)
+    return MODELS.get(base, base) + model.removeprefix(base)
+
+
+def base_model(model: str) -> str:
+    """A model's name without what tells its runs apart, see `setups`: `llava-7B` of `llava-7B [chat prompts]`."""
+    return model.partition(" [")[0] if model.endswith("]") else model
 
 
 def task_name(task: str) -> str:

@@ -29,6 +29,7 @@ from .report_table import frame_table, score_tables
 from .runs import Results
 from .table import score_table
 from .units import measures_of
+from .writing import write_text
 
 HERE = Path(__file__).parent
 _MAPS = 6
@@ -150,7 +151,7 @@ def _inline(data: bytes, alt: str, kind: str) -> dict[str, Any]:
 def write(results: Results, folder: Path, path: Path | None = None, plots: Sequence[Path] = ()) -> Path:
     """The page of a folder, as report.html in it; see `page`."""
     path = path or folder / "report.html"
-    path.write_text(page(results, f"Results of {folder.resolve().name}", plots, folder), encoding="utf-8")
+    write_text(path, page(results, f"Results of {folder.resolve().name}", plots, folder))
     return path
 
 

@@ -15,6 +15,7 @@ from . import asked
 from .errors import ResultsError
 from .names import configuration_name
 from .results import read_result, read_single_run, score_files
+from .setups import told_apart
 from .units import scales
 from .unscored import FILE, in_words, of_records, of_sweep
 
@@ -84,6 +85,7 @@ def load(folders: Path | Iterable[Path], allow_failures: bool = False, allow_unj
         raise ResultsError(f"{folders[0]}: no finished run in here{_instead(folders, runs, results)}")
     results.scores = _compared(pd.DataFrame(rows))
     _note_unscored(folders, runs, results, allow_failures)
+    results.scores = told_apart(results.scores, results.refused)
     return results
 
 
@@ -115,7 +117,7 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
     kept = []
     for row in rows:
         last = newest[_cell(row)[:3]]
-        if row["fingerprint"] != last["fingerprint"]:
+        if not row["by_hand"] and row["fingerprint"] != last["fingerprint"]:
             reason = f"fingerprint {row['fingerprint']} is not that of {last['path']}, {last['fingerprint']}"
             _refuse(f"{row['path']}: {reason}; run again", results, allow_failures)
             results.absent[_cell(row)] = "other fingerprint"
@@ -136,13 +138,14 @@ def _of_run(run: Path, results: Results, allow_failures: bool, allow_unjudged: b
 
 
 def _read(run: Path, results: Results, allow_failures: bool) -> list[dict[str, Any]]:
-    """A sweep's files of one configuration, or the newest scores of every configuration that was run by hand."""
-    files, rows = sorted(run.glob("result.*.json")), {}
+    """A sweep's files of one configuration, or the newest scores of all that was run by hand."""
+    files, rows = sorted(run.glob("result.*.json")), dict[Any, dict[str, Any]]()
     by_hand = [] if files or (run / FILE).is_file() else score_files(run)
     for path in [*files, *by_hand]:
         try:
             for row in read_single_run(run, path) if by_hand else [read_result(path)]:
-                rows[_cell(row) if by_hand else path] = row
+                row["by_hand"] = bool(by_hand)
+                rows[(*_cell(row), row["fingerprint"], row["prompts"]) if by_hand else path] = row
         except ResultsError as error:
             _refuse(str(error), results, allow_failures)
     return list(rows.values())

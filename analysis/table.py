@@ -16,6 +16,7 @@ from .options import add_folders, loaded
 from .runs import Results
 from .tables import as_text
 from .units import measures_of
+from .writing import write_text
 
 
 def score_table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -50,7 +51,7 @@ def overview(results: Results, folder: Path) -> str:
         f"{runs['samples'].min()} samples per task, {number(runs['answer_tokens'].mean(), '.1f')} tokens per answer; "
         "kept and KV are means over samples." + judging(runs) + _without_score(results)
     )
-    (folder / "table.md").write_text(as_text(table, markdown=True, numbers_right=True) + "\n" + note + "\n")
+    write_text(folder / "table.md", as_text(table, markdown=True, numbers_right=True) + "\n" + note + "\n")
     text = as_text(table, numbers_right=True) + "\n" + note + f"\n\nTable {folder / 'table.md'}"
     if (runs["method"] == "full").all():
         return text

@@ -26,6 +26,7 @@ from .names import model_name, task_name
 from .options import add_folders, loaded
 from .runs import Results
 from .units import measures
+from .writing import as_csv, file_name, write_text
 
 LEGEND = (
     "score (share of the full cache) * 95 % interval excludes the full cache; @ share kept where it is over 2 % off "
@@ -162,13 +163,13 @@ def write(results: Results, folder: Path) -> tuple[list[str], list[str]]:
         path, plain, leads = folder / table.layout.slug, table.frame(), len(table.layout.heads)
         marked = as_text(table.frame("**{}**", "<u>{}</u>"), markdown=True)
         _write(path, ".md", f"**{table.title}**\n\n{marked}\n\n" + "\n".join(notes) + "\n")
-        _write(path, ".csv", as_rows(table).to_csv(index=False))
+        _write(path, ".csv", as_csv(as_rows(table)))
         _write(path, ".tex", as_latex(plain, f"{table.title} ({table.measures})", path.name, table.ranks(), leads))
         texts.append("\n".join([table.title, as_text(plain), *notes]))
     for title, frame, numbers, notes in efficiency.tables(results):
-        path = folder / f"table4-{numbers['model'].iloc[0]}"
+        path = folder / f"table4-{file_name(numbers['model'].iloc[0])}"
         _write(path, ".md", f"**{title}**\n\n{as_text(frame, markdown=True)}\n\n" + "\n".join(notes) + "\n")
-        _write(path, ".csv", numbers.to_csv(index=False))
+        _write(path, ".csv", as_csv(numbers))
         _write(path, ".tex", as_latex(frame, title, path.name, {}, 2))
         texts.append("\n".join([title, as_text(frame), *notes]))
     return texts, left_out
@@ -182,7 +183,7 @@ def write_measured(results_folder: Path, folder: Path) -> tuple[list[str], list[
     for name, content in contents.items():
         path = folder / f"table4-{name}"
         _write(path, ".md", speed.as_text(content, markdown=True) + "\n")
-        _write(path, ".csv", pd.DataFrame(content["rows"]).to_csv(index=False))
+        _write(path, ".csv", as_csv(pd.DataFrame(content["rows"])))
         parts = enumerate(measured.frames(content))
         tex = [as_latex(table, title, f"{path.name}-{part}", {}, 2) for part, (title, table, _) in parts]
         _write(path, ".tex", "\n".join(tex))
@@ -191,7 +192,7 @@ def write_measured(results_folder: Path, folder: Path) -> tuple[list[str], list[
 
 
 def _write(path: Path, ending: str, text: str) -> None:
-    path.with_name(path.name + ending).write_text(text, encoding="utf-8")
+    write_text(path.with_name(path.name + ending), text)
 
 
 def main(arguments: list[str] | None = None) -> int:

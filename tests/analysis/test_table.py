@@ -134,8 +134,12 @@ def test_of_several_full_caches_the_one_that_ran_alike_counts(tmp_path):
         rewrite(tmp_path / f"full{number}" / "result.mini_scene.json", **own)
     write(tmp_path, "tgv", 0.4, method="tgv_kv", retention=0.1)
     rewrite(tmp_path / "tgv" / "result.mini_scene.json", fingerprint="v1-2", full_fingerprint="v1-0")
-    table = score_table(load(tmp_path).scores).set_index("method")
-    assert table["scene"].to_dict() == {"full": "50.0 (100 %)", "tgv_kv": "40.0 (50 %)"}
+    table = score_table(load(tmp_path).scores)
+    assert table[["model", "method", "scene"]].to_numpy().tolist() == [
+        ["llava-7B [v1-0]", "full", "80.0 (100 %)"],
+        ["llava-7B [v1-0]", "tgv_kv", "40.0 (50 %)"],
+        ["llava-7B [v1-1]", "full", "50.0 (100 %)"],
+    ]
 
 
 def test_a_score_without_a_share_says_why(tmp_path):
