@@ -19,7 +19,7 @@ METHODS = {
     "h2o": ("paper",),
     "snapkv": ("paper", "literal"),
     "pyramid_kv": ("paper", "official"),
-    "ada_kv": ("paper",),
+    "ada_kv": ("paper", "official"),
     "prefix_kv": ("online",),
     "tova": ("paper",),
     "keydiff": ("paper",),

@@ -33,6 +33,7 @@ CASES = [
     ("pyramid_kv", "paper", {}),
     ("pyramid_kv", "official", {"variant": "official"}),
     ("ada_kv", "paper", {}),
+    ("ada_kv", "official", {"variant": "official"}),
     ("tova", "paper", {}),
     ("keydiff", "paper", {}),
     ("knorm", "paper", {}),

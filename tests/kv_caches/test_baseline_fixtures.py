@@ -106,10 +106,11 @@ def test_pyramid_budgets_as_released_and_conserved(case):
     assert conserved == sorted(conserved, reverse=True)
 
 
+@pytest.mark.parametrize("retention", [ada_kv.HeadAdaptive, ada_kv.OfficialHeadAdaptive])
 @pytest.mark.parametrize("case", case_list("adakv"), ids=by_id)
-def test_ada_kv(case):
+def test_ada_kv(case, retention):
     params, method = case["params"], registry.build("ada_kv", "paper")
-    stats, keep = fixture_stats(case["input"], method.needs), ada_kv.HeadAdaptive(params["floor_alpha"])
+    stats, keep = fixture_stats(case["input"], method.needs), retention(params["floor_alpha"])
     selection = select(method, stats, params["B"], scorer=window_votes(params), retention=keep)
     assert kept_lists(selection) == case["expected"]["kept"]
     past = [[kept.numel() - params["window"] for kept in sets] for sets in selection.kept]

@@ -7,6 +7,7 @@ import torch
 
 from kv_caches import ConfigError, registry
 from kv_caches.budgets import tokens_kept
+from kv_caches.methods import ada_kv
 
 from .support import at_any_share, build, evicts_at_one, prompt_of, random_stats
 
@@ -95,6 +96,35 @@ def test_snapkv_windows():
     capped = build("snapkv", "paper").select(stats, 0.2).kept[0]
     assert all(set(range(144, 160)) <= set(kept.tolist()) for kept in capped)
     assert any(not set(range(128, 144)) <= set(kept.tolist()) for kept in capped)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "base", "counts", "paper", "official"),
+    [
+        (0.2, 3, [5, 1], [5, 1], [4, 1]),  # 4.0 + 0 and 0.8 + 0: floor(0.2 * 3) is 0
+        (0.5, 2, [3, 1], [3, 1], [2, 2]),  # halves to even: 1.5 + 1 and 0.5 + 1
+        (0.5, 5, [9, 1], [7, 3], [6, 2]),  # 4.5 + 2 and 0.5 + 2: two short
+        (0.2, 4, [8, 4, 3, 1], [7, 4, 3, 2], [6, 3, 2, 1]),  # 6.4, 3.2, 2.4, 0.8 + 0: four short
+    ],
+)
+def test_ada_kv_as_released_rounds_every_head_by_itself(alpha, base, counts, paper, official):
+    past = torch.zeros(len(counts), 12)
+    for row, count in zip(past, counts):
+        row[:count] = 1.0
+    assert ada_kv.HeadAdaptive(alpha).counts(past, base) == counts
+    assert ada_kv.HeadAdaptive(alpha).head_budgets(past, base) == paper
+    assert ada_kv.OfficialHeadAdaptive(alpha).head_budgets(past, base) == official
+
+
+def test_ada_kv_as_released_misses_a_layers_total_by_a_few_entries(measured):
+    method, gaps = build("ada_kv", "official"), set()
+    assert not method.exact_budget
+    for stats in measured.values():
+        exact = tokens_kept(0.5, stats.prompt.length) * stats.kv_heads
+        kept = method.select(stats, 0.5).kept
+        gaps |= {(sum(one.numel() for one in sets) - exact) / stats.kv_heads for sets in kept}
+    assert min(gaps) < 0
+    assert all(-1.5 < gap <= 0.5 for gap in gaps)  # what is cut from the floor and what rounding may move
 
 
 def test_ada_kv_spreads_a_layers_budget_over_its_heads(measured):
