@@ -117,7 +117,7 @@ def test_prompts_are_checked_before_a_model_is_loaded(tmp_path, capsys):
     file.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     assert [entry["prompt"] for entry in read_prompts(file, limit=1)] == ["a"]
     assert main([*base[:-1], "2"]) == 2
-    assert "KV_RETENTION=2 must be in (0, 1]" in capsys.readouterr().err
+    assert "KV_RETENTION=2.0 must be in (0, 1]" in capsys.readouterr().err
 
 
 def test_the_command_measures_a_checkpoint(tmp_path, capsys):
