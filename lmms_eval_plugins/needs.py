@@ -77,8 +77,8 @@ def of(names: Iterable[str]) -> dict[str, Needs]:
         words = _reached(functions)
         keys = {word for word in words if _KEY.fullmatch(word) and ("OPENAI" in word or "AZURE" in word)}
         judged = bool(keys or words & _JUDGES)
-        path = None if "class" in config else config.get("dataset_path")  # a class of its own loads as it likes
-        needs = Needs(path, config.get("dataset_name"), config.get("dataset_kwargs") or {})
+        dataset = None if "class" in config else config.get("dataset_path")  # a class of its own loads as it likes
+        needs = Needs(dataset, config.get("dataset_name"), config.get("dataset_kwargs") or {})
         needs.split = config.get("test_split") or config.get("validation_split")
         needs.java = bool(words & _JAVA)
         needs.keys = (keys or {"OPENAI_API_KEY"}) if judged else set()
