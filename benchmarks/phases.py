@@ -95,6 +95,15 @@ def run(
     return Measured(prefill, seconds, *peaks, prompt_bytes, storage(cache) - prompt_bytes, spent, tokens)
 
 
+@contextmanager
+def decoding(model: Any, ids: Tensor, config: KVConfig | None) -> Iterator[Callable[[], Any]]:
+    """Prefill ``ids``; then every call decodes one more token."""
+    with attach(model, config) if config else nullcontext():
+        cache = DynamicCache()
+        tokens = [_step(model, ids, cache)]
+        yield lambda: tokens.append(_step(model, tokens[-1], cache))
+
+
 def _decode(model: Any, token: Tensor, cache: Any, new: int, device: str) -> tuple[list[float], Tensor]:
     """Seconds of every step; on a GPU from events, so that the host may run ahead."""
     tokens, marks = [token], [_mark(device)]

@@ -60,6 +60,7 @@ SHAPES = {
     "llava-1.5-7b": Shape(32, 4096, 32, 32, 11008, 128),
     "qwen3-vl-8b": Shape(36, 4096, 32, 8, 12288, 128, Qwen3Config),
     "cpu": Shape(8, 1024, 16, 16, 2816, 64),
+    "cpu-short": Shape(2, 1024, 16, 16, 2816, 64),
     "cpu-attention": Shape(4, 512, 8, 8, 1024, 64),
     "smoke": Shape(2, 64, 4, 2, 96, 16),
 }

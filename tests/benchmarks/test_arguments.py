@@ -44,7 +44,15 @@ def test_a_check_that_does_not_exist_is_no_success(capsys):
     with pytest.raises(SystemExit) as stopped:
         check.main(["decoed"])
     assert stopped.value.code == 2
-    assert "there is no check 'decoed'; there are scoring, " in capsys.readouterr().err
+    assert "there is no check 'decoed'; there are work, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["0", "nan", "inf", "-1", "x"])
+def test_seconds_of_a_check_are_a_number(value, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        check.main(["--seconds", value])
+    assert stopped.value.code == 2
+    assert f"argument --seconds: {value!r}: a number of seconds above 0 is needed" in capsys.readouterr().err
 
 
 def test_the_help_says_what_runs_without_sizes(capsys):

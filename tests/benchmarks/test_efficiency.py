@@ -8,7 +8,9 @@ import torch
 from analysis import speed
 from analysis.errors import ResultsError
 from benchmarks import cell, check, efficiency, official, phases, shapes
+from benchmarks.bounds import Finding, Promise
 from benchmarks.memory import Peak
+from benchmarks.paired import Timed
 from kv_caches import KVConfig
 
 TGV = KVConfig("tgv_kv", 0.05)
@@ -102,17 +104,22 @@ def test_a_file_of_something_else_is_refused(tmp_path, text):
         speed.load(path)
 
 
-def test_a_missed_bound_fails_the_check(monkeypatch, capsys):
+def test_a_missed_or_undecided_promise_fails_the_check(monkeypatch, capsys):
     def fine():
-        return [check.Bound("ratio", 0.5, 1.0), check.Bound("speed", 6.0, 5, at_most=False)]
+        return [Finding(Promise("ratio", 1.0), (0.5,), counted=True)]
 
     def missed():
-        return [check.Bound("other", 1.1, 1.0)]
+        return [Finding(Promise("other", 1.0), (1.1,), counted=True)]
 
-    monkeypatch.setattr(check, "CHECKS", (fine, missed))
+    def unknown():
+        return Timed([Promise("times", 1.0)], {"a": lambda: 1.0}, lambda a: [a])
+
+    monkeypatch.setattr(check, "CHECKS", (fine, missed, unknown))
     assert check.main(["fine"]) == 0
     assert check.main([]) == 1
     assert "MISSED" in capsys.readouterr().out
+    assert check.main(["fine", "unknown", "--seconds", "1e-9"]) == 3
+    assert "undecided: times: " in capsys.readouterr().out
 
 
 def test_an_unknown_method_is_refused_before_anything_is_measured(capsys):
