@@ -4,6 +4,7 @@ Of two processes that take file by file, the one that takes a file of a minute l
 """
 
 import os
+import signal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell that starts the tests in the background has Ctrl-C ignored, for all that the tests start too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOWEST = (
     "test_scripts.py",
