@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
 import re
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from types import ModuleType
 
+from . import source
 from .errors import ConfigError, nearest
 from .method import Method
 
@@ -99,11 +97,8 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def source_digest(name: str) -> str:
-    """Hash of the engine's files and of the method's, so that answers of older code are not taken for the present's."""
-    own = Path(inspect.getfile(_module(canonical(name))))
-    files = [*Path(__file__).parent.glob("*.py"), *own.parent.glob(f"{own.stem}*.py")]
-    content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
-    return hashlib.sha256(content).hexdigest()[:16]
+    """Hash of the code that decides a method's answer; see source.py."""
+    return source.digest(module_name(canonical(name)))
 
 
 def variants(name: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from ..statistics import ColumnSums, LastRow, PrefillStats, Received, Statistic,
 from .tgv_kv import TextWeightedRanking
 
 FILE = beside_code("configs/ablations/table1.yaml")
+READS = (FILE,)
 TEXT, VISION = Received("text"), Received("vision")
 
 
