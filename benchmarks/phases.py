@@ -75,10 +75,10 @@ def run(
     device, cache = str(ids.device), DynamicCache()
     spent: dict[str, float] = {}
     attached = attach(model, config, graph=graph) if config else nullcontext()
-    with attached, _timed(spent, device) if parts else nullcontext():
+    with attached, timed_parts(spent, device) if parts else nullcontext():
         with Peak(device) if weigh else nullcontext() as prefill_peak:
             started = time.perf_counter()
-            token = _step(model, ids, cache)
+            token = next_token(model, ids, cache)
             synchronise(device)
             prefill = time.perf_counter() - started
         if copies > 1:
@@ -87,7 +87,7 @@ def run(
         prompt_bytes = storage(cache)
         before = dict(spent)
         with Peak(device, prefill_peak) if weigh else nullcontext() as decode_peak:
-            seconds, tokens = _decode(model, token, cache, new, device)
+            seconds, tokens = decode(model, token, cache, new, device)
     spent = {f"prefill {k}": v for k, v in before.items()} | {
         f"decode {k}": v - before.get(k, 0) for k, v in spent.items()
     }
@@ -100,15 +100,15 @@ def decoding(model: Any, ids: Tensor, config: KVConfig | None) -> Iterator[Calla
     """Prefill ``ids``; then every call decodes one more token."""
     with attach(model, config) if config else nullcontext():
         cache = DynamicCache()
-        tokens = [_step(model, ids, cache)]
-        yield lambda: tokens.append(_step(model, tokens[-1], cache))
+        tokens = [next_token(model, ids, cache)]
+        yield lambda: tokens.append(next_token(model, tokens[-1], cache))
 
 
-def _decode(model: Any, token: Tensor, cache: Any, new: int, device: str) -> tuple[list[float], Tensor]:
+def decode(model: Any, token: Tensor, cache: Any, new: int, device: str) -> tuple[list[float], Tensor]:
     """Seconds of every step; on a GPU from events, so that the host may run ahead."""
     tokens, marks = [token], [_mark(device)]
     for _ in range(new):
-        token = _step(model, token, cache)
+        token = next_token(model, token, cache)
         tokens.append(token)
         marks.append(_mark(device))
     synchronise(device)
@@ -125,7 +125,7 @@ def _mark(device: str) -> Any:
     return event
 
 
-def _step(model: Any, ids: Tensor, cache: Any) -> Tensor:
+def next_token(model: Any, ids: Tensor, cache: Any) -> Tensor:
     output = model(input_ids=ids, use_cache=True, logits_to_keep=1, **{kernels.cache_argument(model): cache})
     return output.logits[:, -1:].argmax(-1)
 
@@ -136,7 +136,7 @@ def storage(cache: Any) -> int:
 
 
 @contextmanager
-def _timed(spent: dict[str, float], device: str) -> Iterator[None]:
+def timed_parts(spent: dict[str, float], device: str) -> Iterator[None]:
     """Adds up seconds of the engine's parts."""
     parts = [
         ("scoring", PrefillStats, "collect"),
