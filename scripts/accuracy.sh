@@ -8,6 +8,8 @@ fi
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 # shellcheck source=scripts/logged.sh
 source "$(dirname "${BASH_SOURCE[0]}")/logged.sh"
+# shellcheck source=scripts/names.sh
+source "$(dirname "${BASH_SOURCE[0]}")/names.sh"
 
 # shellcheck disable=SC2034  # of the scripts that source this file
 paper_tasks=chartqa,docvqa_val,vizwiz_vqa_val,textvqa_val,textcaps_val,coco2017_cap_val
@@ -62,31 +64,9 @@ read_options() {
     done
 }
 
-one_edit() { # whether a letter more, less, other, or two swapped, make one name of the other
-    local a=$1 b=$2
-    while [ -n "$a" ] && [ "${a:0:1}" = "${b:0:1}" ]; do a=${a:1} b=${b:1}; done
-    while [ -n "$a" ] && [ -n "$b" ] && [ "${a: -1}" = "${b: -1}" ]; do a=${a%?} b=${b%?}; done
-    [ $((${#a} + ${#b})) -eq 1 ] || [ "${#a}${#b}" = 11 ] || { [ "${#a}${#b}" = 22 ] && [ "$a" = "${b:1}${b:0:1}" ]; }
-}
-
-check_names() { # a variable that is one letter off would leave everything at its default
-    local known name near
-    for name in $(compgen -e); do
-        near=
-        [ "$name" != CHECKPOINT ] || near=CKPT
-        for known in "${own_variables[@]}"; do
-            [ "$name" != "$known" ] || continue 2
-            [ $((${#name} - ${#known})) -le 1 ] && [ $((${#known} - ${#name})) -le 1 ] || continue
-            if one_edit "$name" "$known"; then near=$known; fi
-        done
-        [ -z "$near" ] || die "$name=${!name} is set, and what this script reads is $near: rename it; if it belongs to" \
-            "another program: env -u $name bash scripts/$(basename "$0")"
-    done
-}
-
 read_environment() {
     local name
-    check_names
+    check_names "bash scripts/$(basename "$0")" "${own_variables[@]}"
     [[ ${LIMIT-1} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ && ${LIMIT-1} =~ [1-9] ]] \
         || die "LIMIT=$LIMIT: a number of samples or a share between 0 and 1 is needed (unset: all samples)"
     for name in NUM_PROCESSES BATCH_SIZE; do

@@ -157,6 +157,7 @@ def test_a_wrong_value_is_one_clear_line(env, message, tmp_path):
         ("accuracy_qwen", ["chartqa"], "unknown option 'chartqa'"),
         ("setup", [], "this is a part of the other scripts"),
         ("accuracy", ["--help"], "this is a part of the other scripts"),
+        ("names", [], "this is a part of the other scripts"),
     ],
 )
 def test_a_wrong_argument_is_one_clear_line(name, arguments, message):

@@ -132,6 +132,18 @@ def test_the_accelerate_configurations_are_read():
     assert (found["one_machine"].num_machines, found["nodes"].num_machines) == (1, 2)
 
 
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+
+
+def test_the_slurm_template_names_a_variable_that_is_one_letter_off():
+    result = run("bash configs/accelerate/slurm.sh", CKPT="a/b", MODEL="qwen3_vl", METHOD="snapkv", **SLURM)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: METHOD=snapkv is set, and what this script reads is METHODS: rename it; if it belongs to another "
+        "program: env -u METHOD sbatch configs/accelerate/slurm.sh\n"
+    )
+
+
 def test_the_slurm_template_starts_one_launcher_per_node_then_prints_the_table(tmp_path):
     fakes = {
         "srun": 'shift; for node in 0 1; do SLURM_NODEID=$node "$@"; done',
@@ -141,7 +153,7 @@ def test_the_slurm_template_starts_one_launcher_per_node_then_prints_the_table(t
     }
     for name, body in fakes.items():
         fake(tmp_path / name, body)
-    env = {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "CKPT": "a/b", "MODEL": "qwen3_vl"}
+    env = SLURM | {"CKPT": "a/b", "MODEL": "qwen3_vl"}
     command = (
         f"unset HF_DATASETS_CACHE LMMS_EVAL_DATASETS_CACHE; PATH={tmp_path}:$PATH bash configs/accelerate/slurm.sh"
     )

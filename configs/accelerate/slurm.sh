@@ -13,6 +13,10 @@
 #SBATCH --requeue
 #SBATCH --output=slurm-%j.log
 set -euo pipefail
+# shellcheck source=scripts/names.sh
+source scripts/names.sh
+check_names "sbatch configs/accelerate/slurm.sh" OUTPUT SWEEP METHODS RETENTION MODEL CKPT TASKS BATCH_SIZE LIMIT \
+    MODEL_TYPE MAX_GENERATED_TOKENS IMAGE_MAX_TOKEN_NUM VISION_ASPECT_RATIO HF_HUB_OFFLINE
 
 output=${OUTPUT:-results/runs/slurm-$SLURM_JOB_ID}
 gpus=${SLURM_GPUS_ON_NODE:-8}
