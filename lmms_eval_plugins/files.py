@@ -48,6 +48,11 @@ def file_name(text: str) -> str:
     return f"{name[:40]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
+def result_file(folder: Path, task: str) -> Path:
+    """Where a sweep keeps the result of a task."""
+    return folder / f"result.{file_name(task)}.json"
+
+
 def print_everything() -> None:
     """From here on an odd character in a line is printed as an escape, where it would end the run."""
     for stream in (sys.stdout, sys.stderr):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kv_caches import KVConfig
-from lmms_eval_plugins.files import file_name, write_json
+from lmms_eval_plugins.files import result_file, write_json
 from lmms_eval_plugins.settings import RunSettings, for_config
 from lmms_eval_plugins.versions import versions
 
@@ -27,11 +27,6 @@ _MAY_DIFFER = {"fingerprint", "full_fingerprint", "versions", "processes", "batc
 def base_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Where all runs keep their records, each in a folder named by its fingerprint."""
     return Path(env.get("KV_RECORDS_DIR") or DEFAULT_DIR)
-
-
-def result_file(folder: Path, task: str) -> Path:
-    """Where a sweep keeps the result of a task."""
-    return folder / f"result.{file_name(task)}.json"
 
 
 def of_other_versions(content: dict[str, Any], directory: Path) -> str:

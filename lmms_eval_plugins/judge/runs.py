@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kv_caches import ConfigError
+from lmms_eval_plugins.files import file_name, result_file
 from lmms_eval_plugins.judge import scoring
 
 Samples = list[dict[str, Any]]
@@ -60,14 +61,33 @@ def _of_run(run: Path) -> Iterator[Found]:
     for path in sorted(run.rglob(f"*{_SAMPLES}*.jsonl"), key=lambda path: (path.stat().st_mtime, path.name)):
         if _is_open(path):
             written.setdefault(path.stem.partition(_SAMPLES)[2], []).append(path)
-    for task, paths in written.items():
-        result = run / f"result.{task}.json"
+    for name, paths in written.items():
+        task = _named(name, paths)
+        result = result_file(run, task)
         of_sweep = result.is_file()
         for path in [_of_result(result, task, paths)] if of_sweep else _by_hand(task, paths):
             found = Found(run, task, _scores_of(path), result if of_sweep else None, _samples(path))
             _check_entries(path, found.samples)
             _check_pair(path, found)
             yield found
+
+
+def _named(name: str, paths: list[Path]) -> str:
+    """The task whose files have this name, as the results beside them spell it; see `files.file_name`."""
+    for path in filter(Path.is_file, map(_scores_of, paths)):
+        content = _json(path)
+        for task in content.get("results") or () if isinstance(content, dict) else ():
+            if file_name(task) == name:
+                return str(task)
+    return name
+
+
+def _json(path: Path) -> Any:
+    """What a file says; None if that is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_open(path: Path) -> bool:
@@ -171,8 +191,8 @@ def read(path: Path, task: str) -> dict[str, Any]:
     Raises:
         ConfigError: it has not.
     """
+    content = _json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         whole = isinstance(content, dict)
         if path.name.endswith(_SCORES):
             whole = whole and isinstance(content["results"][task], dict)
@@ -180,7 +200,7 @@ def read(path: Path, task: str) -> dict[str, Any]:
             whole = whole and all(isinstance(content[name], dict) for name in ("metrics", "counts"))
             whole = whole and isinstance(content["lmms_eval_date"], str)
             whole = whole and (content["config"] is None or "method" in content["config"])
-    except (ValueError, RecursionError, LookupError, TypeError):
+    except (LookupError, TypeError):
         whole = False
     if not whole:
         raise ConfigError(f"{path}: damaged, or no result of {task}; run it again")

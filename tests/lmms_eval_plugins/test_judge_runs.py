@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from lmms_eval_plugins.files import file_name
 from lmms_eval_plugins.judge import __main__ as command
 from lmms_eval_plugins.judge.scoring import METRIC
 
@@ -18,7 +19,7 @@ def offline(monkeypatch):
     monkeypatch.setenv("KV_JUDGE", "exact")
 
 
-def write(folder, date, answers, fingerprint="v1-0", result=True, failed=0):
+def write(folder, date, answers, fingerprint="v1-0", result=True, failed=0, task=TASK):
     """What a run leaves of its answers; without its result if it was killed before."""
     place = folder / "full" / "model"
     place.mkdir(parents=True, exist_ok=True)
@@ -27,17 +28,17 @@ def write(folder, date, answers, fingerprint="v1-0", result=True, failed=0):
         entry = {"question": "?", "answer": "red", "prediction": answer, "judge": "none"}
         lines.append(json.dumps({"doc_id": number, "doc_hash": str(number), METRIC: entry}) + "\n")
         hashes += f"sample_{number}{number}"
-    samples = place / f"{date}_samples_{TASK}.jsonl"
+    samples = place / f"{date}_samples_{file_name(task)}.jsonl"
     samples.write_text("".join(lines))
     os.utime(samples, (int(date), int(date)))
     metrics = {f"{METRIC},none": None}
-    scores = {"results": {TASK: metrics}, "task_hashes": {TASK: hashlib.sha256(hashes.encode()).hexdigest()}}
+    scores = {"results": {task: metrics}, "task_hashes": {task: hashlib.sha256(hashes.encode()).hexdigest()}}
     scores["config"] = {"model_args": f"pretrained=model,kv_fingerprint={fingerprint}"}
     (place / f"{date}_results.json").write_text(json.dumps(scores))
     content = {"config": {"method": "full"}, "fingerprint": fingerprint, "lmms_eval_date": date, "metrics": metrics}
     content["counts"] = {"samples": len(answers) + failed, "failed": failed}
     if result:
-        (folder / "full" / f"result.{TASK}.json").write_text(json.dumps(content))
+        (folder / "full" / f"result.{file_name(task)}.json").write_text(json.dumps(content))
     return samples
 
 
@@ -69,6 +70,21 @@ def test_answers_of_a_later_run_that_was_killed_do_not_replace_those_of_the_resu
     assert result(tmp_path)["metrics"][f"{METRIC},none"] == 75.0
     assert result(tmp_path)["counts"] == {"samples": 4, "failed": 0, "judged": 4, "unjudged": 0}
     assert scores(tmp_path) == {"2026": 75.0, "2027": None}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("task", ["tasks/a:b.yaml", "../out", "t" * 300, "50%", "a_samples_b"])
+def test_the_name_of_a_task_may_be_no_name_of_a_file(task, by_hand, tmp_path, capsys):
+    samples = write(tmp_path, "2026", PROMPTS, task=task, result=not by_hand)
+    assert command.main([str(tmp_path)]) == 0
+    assert f"[kv] full {task}: 75 %, 4 of 4 judged" in capsys.readouterr().out
+    content = json.loads((samples.parent / "2026_results.json").read_text())
+    assert content["results"][task][f"{METRIC},none"] == 75.0
+    if not by_hand:
+        (mine,) = (tmp_path / "full").glob("result.*.json")
+        assert json.loads(mine.read_text())["metrics"][f"{METRIC},none"] == 75.0
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:3]))
+    assert f"{samples}: not the samples of 2026_results.json, or not all of them" in refusal(tmp_path, capsys)
 
 
 def test_failed_samples_are_counted_beside_those_that_were_judged(tmp_path):
