@@ -76,7 +76,7 @@ class KVConfig:
         if self.model_type is not None:
             model_row(self.model_type)
         if self.max_new_tokens is not None:
-            whole("max_new_tokens", self.max_new_tokens, least=1)
+            object.__setattr__(self, "max_new_tokens", whole("max_new_tokens", self.max_new_tokens, least=1))
         if self.retention is None:
             if self.method != "full":
                 raise ConfigError(f"method={self.method!r} needs retention, the share kept: 0.05 keeps 5 %")
@@ -134,7 +134,7 @@ class KVConfig:
             decode=env.get("KV_DECODE", "append"),
             model_type=env.get("MODEL_TYPE"),
             max_new_tokens=max_generated_tokens(env),
-            profile=env.get("KV_PROFILE"),
+            profile=env.get("KV_PROFILE") or None,
         )
 
     def fingerprint(self, **extra: Any) -> str:

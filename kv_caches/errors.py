@@ -13,7 +13,7 @@ class ConfigError(ValueError):
     """A setting is wrong. The message is one line: the name, the value, what is allowed, the nearest match."""
 
     def __init__(self, message: str):
-        super().__init__(_one_line(message))
+        super().__init__(one_line(message))
 
 
 class UnsupportedError(RuntimeError):
@@ -24,8 +24,12 @@ class ReleasedCodeError(Exception):
     """An ``official`` variant has reached a point where the released code raises."""
 
 
-def _one_line(message: str) -> str:
-    """Whatever a value holds: line breaks and control characters as spaces, the start of what no one would read."""
+def one_line(message: str) -> str:
+    """Whatever a value holds: line breaks and control characters as spaces, the start of what no one would read.
+
+    Half a surrogate pair, such as a file name that is not UTF-8 has, is an escape.
+    """
+    message = message.encode(errors="backslashreplace").decode()
     line = "".join(character if character.isprintable() else " " for character in message)
     return re.sub(
         rf"[^\s=:]{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:_SHOWN]}... ({len(word[0])} characters)", line

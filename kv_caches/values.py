@@ -18,6 +18,10 @@ from .errors import ConfigError, nearest
 
 _MOST = 10**9
 _DEEPEST, _LONGEST = 16, 1000
+_UNREADABLE = (
+    *(yaml.YAMLError, OSError, RecursionError),
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),  # tags that do not fit their value
+)
 _WHOLE = re.compile(r"\s*[0-9]{1,19}\s*", re.ASCII)
 NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*", re.ASCII | re.IGNORECASE)
 """A decimal number; neither nan nor inf, no underscores."""
@@ -102,13 +106,15 @@ def read_yaml(path: Path, aliases: bool = False) -> Any:
         aliases: whether a part may be repeated by its name: a few lines of that can stand for more than fits in memory.
 
     Raises:
-        ConfigError: it cannot be read, is nested deeper than any setting, or has a value of thousands of characters.
+        ConfigError: it cannot be read, is nested deeper than any setting, has a value of thousands of characters, or
+            says something twice.
     """
     try:
         content = path.read_text(encoding="utf-8")
         _check_shape(path, content, aliases)
+        _check_keys(path, yaml.compose(content, Loader=yaml.SafeLoader), set())
         return yaml.safe_load(content)
-    except (yaml.YAMLError, OSError, ValueError, OverflowError, RecursionError) as error:
+    except _UNREADABLE as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{path} is not readable YAML: {error}") from error
@@ -128,3 +134,18 @@ def _check_shape(path: Path, content: str, aliases: bool) -> None:
             raise ConfigError(f"{where}: *{event.anchor} repeats another part, which is not read here; write it out")
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST:
             raise ConfigError(f"{where}: a value of {len(event.value)} characters, and no setting is that long")
+
+
+def _check_keys(path: Path, node: yaml.Node | None, seen: set[int]) -> None:
+    """YAML takes the last of two equal keys, and the first would be nowhere."""
+    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    names: set[str] = set()
+    for entry in node.value:
+        for part in entry if isinstance(node, yaml.MappingNode) else (entry,):
+            _check_keys(path, part, seen)
+        if isinstance(node, yaml.MappingNode) and isinstance(key := entry[0], yaml.ScalarNode):
+            if key.value in names:
+                raise ConfigError(f"{path}, line {key.start_mark.line + 1}: {key.value} stands here twice; keep one")
+            names.add(key.value)

@@ -1,19 +1,21 @@
 """Finding a checkpoint and telling it apart from others, without loading weights."""
 
 import hashlib
+import os
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import AutoConfig
 
 from kv_caches import ConfigError
 from kv_caches.models import model_rows
+from kv_caches.values import text
 from lmms_eval_plugins.errors import in_one_line
 
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SMALL = 1 << 26  # bytes; up to here a file is read whole
 _BLOCKS, _BLOCK = 4096, 4096
 _NAMED = 5
@@ -35,17 +37,17 @@ def locate(pretrained: Any, revision: str) -> str:
     """
     if not pretrained:
         raise ConfigError("--model_args has no pretrained=; name a checkpoint folder or a hub id")
-    name = str(pretrained)
+    name = text(pretrained)
     folder = Path(name).expanduser()
-    if not folder.is_dir() and any(row["checkpoint"] == name for row in model_rows().values()):
+    if not os.path.isdir(folder) and any(row["checkpoint"] == name for row in model_rows().values()):
         folder = _PACKAGES / name  # an embedded one, from any folder
-    if folder.is_dir():
+    if os.path.isdir(folder):
         if (folder / "adapter_config.json").is_file():
             raise ConfigError(f"pretrained={name}: it is an adapter (adapter_config.json) and no whole model; {_MERGE}")
         if not (folder / "config.json").is_file():
             raise CheckpointNotThere(f"pretrained={name}: the folder has no config.json, so it is no checkpoint")
         return str(folder)
-    if not _HUB_ID.fullmatch(name) or name.startswith("."):
+    if not _is_hub_id(name):
         raise CheckpointNotThere(f"pretrained={name}: there is no such folder")
     if huggingface_hub.constants.HF_HUB_OFFLINE and not _in_cache(name, revision):
         raise CheckpointNotThere(
@@ -53,6 +55,14 @@ def locate(pretrained: Any, revision: str) -> str:
             "(HF_HUB_OFFLINE=1 forbids to download it)"
         )
     return name
+
+
+def _is_hub_id(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
 
 
 def _in_cache(name: str, revision: str) -> str | None:

@@ -13,8 +13,8 @@ from packaging.version import Version
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from kv_caches import ConfigError
-from kv_caches.errors import nearest
-from lmms_eval_plugins import data_sets, kept, launcher, memory, needs, records
+from kv_caches.errors import nearest, one_line
+from lmms_eval_plugins import arguments, data_sets, kept, launcher, memory, needs, records
 from lmms_eval_plugins.errors import RunStopped
 from lmms_eval_plugins.judge.settings import JudgeSettings
 from lmms_eval_plugins.settings import RunSettings
@@ -38,7 +38,13 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
     found = [] if names else [_NO_TASKS]
     found += [] if args.include_path not in (None, str(needs.TASKS_DIR)) else unknown(names)
     wanted = needs.of(names)
-    found += [*launcher.problems(), *_imports(wanted), *data_sets.problems(wanted), *_switches()]
+    found += [
+        *arguments.problems(args),
+        *launcher.problems(),
+        *_imports(wanted),
+        *data_sets.problems(wanted),
+        *_switches(),
+    ]
     if not args.predict_only:
         found += [*_java(wanted), *_judges(wanted)]
     found += _disk()
@@ -46,7 +52,7 @@ def problems(args: argparse.Namespace, run: RunSettings | None) -> list[str]:
         found += _kernel(run)
     if run is not None and run.device.startswith("cuda"):
         found += _memory(run)
-    return found
+    return [one_line(problem) for problem in found]
 
 
 def stop_on(found: list[str]) -> None:
@@ -145,7 +151,9 @@ def _own_judge(tasks: list[str]) -> Iterator[str]:
 
 def _disk() -> Iterator[str]:
     folder = records.base_dir().absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    if not os.path.isdir(existing):
+        yield f"{folder}: records go there, and {existing} is a file; name a folder in KV_RECORDS_DIR"
     free = shutil.disk_usage(existing).free
     if free < _LEAST_FREE:
         yield f"{folder}: {free / 2**20:.0f} MiB are free on its disk; records and results need 1 GiB"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kv_caches import ConfigError, UnsupportedError
+from kv_caches.errors import one_line
 from lmms_eval_plugins import launcher
 from lmms_eval_plugins.redaction import redacted
 
@@ -24,7 +25,7 @@ class RunStopped(SystemExit):
 
     def __init__(self, message: str, process: bool = False):
         super().__init__(1)
-        self.message = message = redacted(message)
+        self.message = message = "\n".join(map(one_line, redacted(message).split("\n")))
         rank = launcher.rank()
         if rank == 0 or process:
             print(f"error: {message}" + (f" (process {rank})" if rank else ""), file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 
 from kv_caches import ConfigError
 from kv_caches.errors import nearest
+from kv_caches.values import text
 
 OURS = frozenset({"max_new_tokens", "do_sample", "num_beams", "eos_token_id", "pad_token_id", "use_cache"})
 """Decided by every run itself, from the task and the model."""
@@ -90,7 +91,7 @@ def cleaned(given: GenerationConfig) -> tuple[GenerationConfig, list[str]]:
     values = vars(given)
     kept = {name: values[name] for name in (*HONOURED, *_IDS) if _allowed(name, values.get(name))}
     notes = [
-        f"{name}={values[name]} in the checkpoint's generation config has no effect here"
+        f"{name}={text(values[name])} in the checkpoint's generation config has no effect here"
         for name in sorted(values)
         if values[name] is not None and not name.startswith("_") and _asks_for_something(name, values[name])
     ]
@@ -108,21 +109,33 @@ def _allowed(name: str, value: Any) -> bool:
     return value is not None and (name not in _RULES or name in OURS or _RULES[name].allows(value))
 
 
+_MOST = 10**9
+_IN_A_FILE = ", which a task's YAML file can give,"
+
+
 class _Rule(NamedTuple):
     allows: Callable[[Any], bool]
     words: str
 
 
-def _number(least: float, most: float = float("inf"), above: bool = False) -> Callable[[Any], bool]:
+def _number(least: float, most: float = _MOST, above: bool = False) -> Callable[[Any], bool]:
     def allows(value: Any) -> bool:
-        real = isinstance(value, int | float) and not isinstance(value, bool)
+        real = isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST
         return real and (least < value if above else least <= value) and value <= most
 
     return allows
 
 
 def _whole(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
+
+
+def _list_of(each: Callable[[Any], bool], least: int = 0) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and len(value) >= least and all(map(each, value))
+
+
+def _pair(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and len(value) == 2 and first(value[0]) and second(value[1])
 
 
 _SHARE = _Rule(_number(0, 1, above=True), "a number above 0 and up to 1")
@@ -141,16 +154,26 @@ _RULES = {
         lambda value: _whole(0)(value) and value != 1,
         "0 or a whole number from 2 (1 forbids every token of the prompt)",
     ),
-    "length_penalty": _Rule(_number(-float("inf")), "a number"),
+    "length_penalty": _Rule(_number(-_MOST), "a number"),
     "num_beams": _Rule(_whole(1), "a whole number from 1"),
-    "max_new_tokens": _COUNT,
+    "max_new_tokens": _Rule(_whole(1), "a whole number from 1"),
     "min_new_tokens": _COUNT,
     "do_sample": _Rule(lambda value: isinstance(value, bool), "True or False"),
     "renormalize_logits": _Rule(lambda value: isinstance(value, bool), "True or False"),
-    "until": _Rule(lambda value: isinstance(value, str | list | tuple), "a text or a list of texts"),
-    **dict.fromkeys(
-        ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"),
-        _Rule(lambda value: isinstance(value, list | tuple), "a list, which a task's YAML file can give"),
+    "early_stopping": _Rule(lambda value: isinstance(value, bool) or value == "never", "True, False or never"),
+    "until": _Rule(
+        lambda value: isinstance(value, str) or _list_of(lambda text: isinstance(text, str))(value),
+        "a text or a list of texts",
+    ),
+    "suppress_tokens": _Rule(_list_of(_whole(0)), f"a list of token ids{_IN_A_FILE}"),
+    "begin_suppress_tokens": _Rule(_list_of(_whole(0)), f"a list of token ids{_IN_A_FILE}"),
+    "bad_words_ids": _Rule(_list_of(_list_of(_whole(0), 1), 1), f"a list of lists of token ids{_IN_A_FILE}"),
+    "sequence_bias": _Rule(
+        _list_of(_pair(_list_of(_whole(0), 1), _number(-_MOST)), 1),
+        f"a list of pairs, token ids and a number{_IN_A_FILE}",
+    ),
+    "exponential_decay_length_penalty": _Rule(
+        _pair(_whole(0), _number(0, above=True)), f"a first token and a factor{_IN_A_FILE}"
     ),
 }
 _NEUTRAL = {"top_p": (0, 1), "top_k": (0,), "num_beams": (1,), "length_penalty": (1,), "early_stopping": (False,)}
@@ -166,7 +189,7 @@ def check(gen_kwargs: Mapping[str, Any]) -> list[str]:
     for name, value in gen_kwargs.items():
         rule = None if name in unused else _RULES.get(name)
         if rule is not None and value is not None and not rule.allows(value):
-            raise ConfigError(f"--gen_kwargs {name}={value!r}: {rule.words} is needed")
+            raise ConfigError(f"--gen_kwargs {name}={text(value)}: {rule.words} is needed")
     return list(_without_effect(gen_kwargs))
 
 
@@ -178,7 +201,7 @@ def samples(gen_kwargs: Mapping[str, Any]) -> bool:
 def _without_effect(given: Mapping[str, Any]) -> Iterator[str]:
     sampled, beams = samples(given), (given.get("num_beams") or 1) > 1
     for name, value in given.items():
-        said = f"--gen_kwargs {name}={value} has no effect"
+        said = f"--gen_kwargs {name}={text(value)} has no effect"
         if value is None or value in _NEUTRAL.get(name, ()):
             continue
         if name not in READ_OF_A_TASK:

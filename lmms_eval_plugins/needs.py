@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -61,9 +62,11 @@ def some(tasks: list[str]) -> str:
 
 def unknown(names: Iterable[str]) -> list[str]:
     """Those that stand in no task file at all."""
-    missing = [name for name in names if not _matches(name) and not Path(name).exists()]
+    missing = [name for name in names if not _matches(name) and not os.path.exists(name)]
     contents = [content for root in _roots() for content in _files(root).values()] if missing else []
-    return [name for name in missing if not any(name.encode() in content for content in contents)]
+    return [
+        name for name in missing if not any(name.encode(errors="backslashreplace") in content for content in contents)
+    ]
 
 
 def of(names: Iterable[str]) -> dict[str, Needs]:

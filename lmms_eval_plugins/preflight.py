@@ -17,7 +17,7 @@ from loguru import logger
 from kv_caches import ConfigError, UnsupportedError
 from kv_caches.errors import nearest
 from kv_caches.values import read_yaml
-from lmms_eval_plugins import checks, files, settings
+from lmms_eval_plugins import arguments, checks, files, settings
 from lmms_eval_plugins.asked import is_lmms_eval
 from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_error
 from lmms_eval_plugins.families import FAMILIES
@@ -101,6 +101,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     for name in ("--model", "--model_args", "--tasks", "--include_path", "--device", "--config", "--use_cache"):
         parser.add_argument(name)
+    for name in ("--limit", "--offset", "--gen_kwargs", "--max_batch_size"):
+        parser.add_argument(name)
     parser.add_argument("--batch_size", "-b")
     for name in ("--force_simple", "--predict_only"):
         parser.add_argument(name, action="store_true")
@@ -109,14 +111,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def model_args(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of the model as lmms-eval will give them to its wrapper."""
-    from lmms_eval.utils import simple_parse_args_string
-
-    extra = {"device": args.device, "batch_size": args.batch_size}
-    try:
-        given = simple_parse_args_string(args.model_args or "")
-    except ValueError as error:  # a part without =, or digits that are none
-        raise ConfigError(f"--model_args {args.model_args}: name=value, separated by commas, is needed") from error
-    return given | {k: v for k, v in extra.items() if v is not None}
+    extra = {name: getattr(args, name) for name in ("device", "batch_size", "max_batch_size")}
+    return arguments.pairs("--model_args", args.model_args) | {k: v for k, v in extra.items() if v is not None}
 
 
 def _set_argument(name: str, value: str) -> None:

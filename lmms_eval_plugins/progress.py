@@ -7,6 +7,8 @@ import time
 
 from tqdm import tqdm
 
+from kv_caches.errors import one_line
+
 _SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -35,7 +37,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """A line that does not break the bar."""
-        tqdm.write(text)
+        tqdm.write(one_line(text))
 
     def close(self) -> None:
         self._bar.close()

@@ -123,7 +123,9 @@ def resolve(family: Family, wrapper: str, args: dict[str, Any], env: Mapping[str
     kv = kv and replace(kv, model_type=row)
     given = {**checkpoint.own_arguments(pretrained, env.get("MODEL_TYPE")), **given}
     values |= given
-    check_sampling(values)
+    numbers = check_sampling(values)
+    values |= numbers
+    given |= {name: number for name, number in numbers.items() if name in given}
     if kv is not None and not values["use_cache"]:
         raise ConfigError("use_cache=False in --model_args: without a KV cache there is nothing to evict from")
     settings = RunSettings(
@@ -206,6 +208,11 @@ def _known(family: Family, args: dict[str, Any]) -> dict[str, Any]:
                 f"--model_args: {family.name} has no argument {name!r}; allowed: {', '.join(sorted(allowed))}."
                 + nearest(name, allowed)
             )
+    if args.get("max_batch_size") is not None:
+        raise ConfigError(
+            f"max_batch_size={text(args['max_batch_size'])}: batches have the size of --batch_size, and none is looked "
+            "for; leave it out"
+        )
     for name, value in args.items():
         if name in _SWITCHES and not isinstance(value, bool | None):
             raise ConfigError(f"--model_args {name}={text(value)}: True or False is needed")
@@ -250,7 +257,7 @@ def resolve_device(device: Any, device_map: Any, env: Mapping[str, str] = os.env
 
 
 def _device(name: str, asked: Any, allowed: tuple[str, ...]) -> str:
-    value = str(asked or "")
+    value = "" if asked is None else text(asked)
     if value and not re.fullmatch(r"cuda:[0-9]{1,3}", value):
         one_of(name, value, allowed, _IN_ARGUMENTS)
     return value
@@ -265,7 +272,7 @@ def _check_number(asked: str) -> None:
 def _dtype(asked: Any, family: Family, device: str) -> str:
     if asked is None:
         return "float32" if device == "cpu" else family.default_dtype
-    return one_of("dtype", str(asked), _DTYPES, _IN_ARGUMENTS)
+    return one_of("dtype", text(asked), _DTYPES, _IN_ARGUMENTS)
 
 
 def _kernel(asked: Any) -> Any:

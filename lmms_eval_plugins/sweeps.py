@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,7 +100,7 @@ def chosen(name: str, methods: str = "", retention: str = "", base: KVConfig | N
 
 def _find(name: str) -> Path:
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
+    if path.suffix in (".yaml", ".yml") and os.path.isfile(path):
         return path
     if name not in sweep_names():
         allowed = ", ".join(sweep_names())
@@ -130,6 +131,8 @@ def _entry(path: Path, entry: Any, budgets: Sequence[float], base: KVConfig) -> 
             raise ConfigError(f"{path}: {entry!r}: the full cache has no {', '.join(set(fields) - {'method'})}")
         return [replace(base, method="full", retention=1.0, variant="", decode="append", profile=None)]
     shares = budgets if own is None else own if isinstance(own, list) else [own]
+    if not shares:
+        raise ConfigError(f"{path}: retention of {fields['method']} is empty: leave it out for that of the sweep")
     _check_shares(path, shares)
     settings = {"variant": "", "decode": "append", "profile": None} | fields
     return [replace(base, retention=float(share), **settings) for share in shares]

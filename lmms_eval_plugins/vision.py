@@ -72,21 +72,23 @@ def library_limits(env: Mapping[str, str]) -> dict[str, float]:
     return {name: value for name, value in sorted(values) if name.isupper() and isinstance(value, int | float)}
 
 
-def check_sampling(values: Mapping[str, Any]) -> None:
-    """Checks the model arguments on how videos are sampled and how pictures and frames are resized.
+def check_sampling(values: Mapping[str, Any]) -> dict[str, float]:
+    """The model arguments on how videos are sampled and how pictures and frames are resized, as numbers.
 
     Raises:
         ConfigError: no video or picture could be shown with them.
     """
-    for name, least in _LEAST.items():
-        value = values.get(name)
-        if value is not None:
-            whole(f"--model_args {name}", value, least)
-    if values.get("fps") is not None:
-        number("--model_args fps", values["fps"])
-    least, most = values.get("min_pixels"), values.get("max_pixels")
+    given = {name: value for name, value in values.items() if value is not None}
+    found: dict[str, float] = {
+        name: whole(f"--model_args {name}", given[name], least) for name, least in _LEAST.items() if name in given
+    }
+    if "fps" in given:
+        fps = number("--model_args fps", given["fps"])
+        found["fps"] = fps if isinstance(given["fps"], str) else given["fps"]
+    least, most = found.get("min_pixels"), found.get("max_pixels")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"max_pixels={most} in --model_args is below min_pixels={least}; set both")
+    return found
 
 
 def _tokens(env: Mapping[str, str]) -> int | None:

@@ -17,6 +17,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from transformers import BatchFeature
 
 from kv_caches import KVConfig
+from kv_caches.errors import one_line
 from kv_caches.prompt import vision_token_ids
 from lmms_eval_plugins import captions, decoding, figures, kept, limits, media, outputs, precedence, records, session
 from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
@@ -110,7 +111,7 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
     def say(self, note: str) -> None:
         """Prints a line once per process; of several processes the first speaks."""
         if self.rank == 0 and note not in self.session.said:
-            print(f"[kv] {note}", flush=True)
+            print(f"[kv] {one_line(note)}", flush=True)
         self.session.said.add(note)
 
     def build_inputs(self, requests: list[Request]) -> BatchFeature:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kv_caches.errors import one_line
 from kv_caches.records import entries_of_answer
 from lmms_eval_plugins import decoding
 from lmms_eval_plugins.redaction import redacted
@@ -32,7 +33,7 @@ class Outcome:
 
 def failure(error: BaseException) -> str:
     """The reason in one line, without secrets."""
-    return redacted(f"{type(error).__name__}: {error}")
+    return one_line(redacted(f"{type(error).__name__}: {error}"))
 
 
 def record(key: Key, outcome: Outcome, wrapper: str) -> dict[str, Any]:

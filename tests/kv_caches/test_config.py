@@ -137,6 +137,10 @@ def test_fingerprint_follows_everything_that_can_change_an_answer():
     assert base.fingerprint().startswith("v1-")
 
 
+def test_a_limit_that_comes_as_text_is_a_number():
+    assert KVConfig("tgv_kv", 0.05, max_new_tokens=" 32") == KVConfig("tgv_kv", 0.05, max_new_tokens=32)
+
+
 def test_a_method_without_its_budget_is_no_full_cache():
     with pytest.raises(ConfigError, match=r"method='tgv_kv' needs retention, the share kept: 0.05 keeps 5 %"):
         KVConfig("TGV-KV")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -73,6 +74,9 @@ ENV = {"KV_CACHE_TYPE": "prefix_kv", "KV_VARIANT": "offline", "KV_RETENTION": "0
         ("[]", "is not a profile of"),
         ('{"retention": 0.5, "evicted": [0.5]}', "was made for retention 0.5, not 0.2"),
         ('{"retention": 0.2, "evicted": [1.5]}', "must hold one share in [0, 1) per layer"),
+        ('{"retention": NaN, "evicted": [0.5]}', "was made for retention nan, not 0.2"),
+        ("[" * 100_000, "is not a profile of"),
+        ('{"retention": 1, "evicted": [1' + "0" * 400 + "]}", "is not a profile of"),
     ],
 )
 def test_a_wrong_profile_is_one_clear_line(tmp_path, content, message):
@@ -83,9 +87,24 @@ def test_a_wrong_profile_is_one_clear_line(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_profile_that_cannot_be_read_is_one_clear_line(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"KV_PROFILE='x+': .* does not exist"):
+        KVConfig.from_env(ENV | {"KV_PROFILE": "x" * 290})
+
+    def read_bytes(path):
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "0.2.json").touch()
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with pytest.raises(ConfigError, match=r"0\.2\.json cannot be read: Input/output error"):
+        KVConfig.from_env(ENV | {"KV_PROFILE": str(tmp_path)})
+
+
 def test_offline_without_a_profile_and_a_profile_without_offline():
     with pytest.raises(ConfigError, match="needs KV_PROFILE"):
         KVConfig.from_env(ENV)
+    with pytest.raises(ConfigError, match="needs KV_PROFILE"):
+        KVConfig.from_env(ENV | {"KV_PROFILE": ""})
     with pytest.raises(ConfigError, match="h2o \\(variant paper\\) reads no profile"):
         KVConfig(method="h2o", retention=0.5, profile="x.json")
     with pytest.raises(ConfigError, match="KV_PROFILE='x' is set but KV_CACHE_TYPE is not"):

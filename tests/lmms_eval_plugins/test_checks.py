@@ -69,6 +69,48 @@ def test_model_arguments_that_are_none_are_one_line(given):
         preflight.model_args(preflight.parse(["--model_args", given]))
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            ["--limit", "abc"],
+            "--limit abc: a number of samples from 1, or a share below 1, is needed (-1: all samples)",
+        ),
+        *((["--limit", value], f"--limit {value}: a number of samples") for value in ("0", "2.5", "nan", "inf", "²")),
+        (["--limit=-2"], "--limit -2: a number of samples"),
+        (["--offset", "-1"], "--offset=-1: a whole number from 0 is needed"),
+        (["--offset", "1.5"], "--offset=1.5: a whole number from 0 is needed"),
+        (["--gen_kwargs", "temperature"], "--gen_kwargs temperature: name=value, separated by commas, is needed"),
+        (["--gen_kwargs", "top_k=" + "9" * 5000], "--gen_kwargs top_k=999"),
+        (["--gen_kwargs", "temperature=nan"], "--gen_kwargs temperature=nan: a number from 0 is needed"),
+    ],
+)
+def test_arguments_that_lmms_eval_would_come_to_later_are_checked(given, line):
+    (problem,) = problems("--tasks", "mini_chart", *given)
+    assert problem.startswith(line)
+
+
+@pytest.mark.parametrize("limit", ["-1", "0.25", "1e-3", "3", "8.0", " 2"])
+def test_limits_that_can_be_are_no_problem(limit):
+    assert problems("--tasks", "mini_chart", f"--limit={limit}", "--offset", "2", "--gen_kwargs", "top_k=1") == []
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\nb", "a\x00b", "\udcff", "\x1b[31mred", "\u202e"])
+def test_an_odd_name_of_a_task_is_one_line_that_can_be_printed(name):
+    (problem,) = problems("--tasks", name)
+    assert problem.startswith("--tasks: there is no task ")
+    assert problem.isprintable()
+    assert len(problem) < 500
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "/dev/null", "/dev/null/deeper"])
+def test_records_need_a_folder(name, monkeypatch):
+    monkeypatch.setenv("KV_RECORDS_DIR", name)
+    found = problems("--tasks", "mini_chart")
+    assert len(found) == (name[0] == "/")
+    assert all("records go there, and /dev/null is a file" in problem for problem in found)
+
+
 @pytest.mark.parametrize("task", ["coco2014_cap_val", "coco_cap", "textcaps_val", "nocaps_val", "flickr30k_test"])
 def test_caption_metrics_need_java(task, monkeypatch):
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)

@@ -197,7 +197,7 @@ def test_arguments_that_ask_for_nothing_are_not_named():
     ("given", "line"),
     [
         ({"temperature": -1}, "temperature=-1: a number from 0 is needed"),
-        ({"temperature": "warm"}, "temperature='warm': a number from 0 is needed"),
+        ({"temperature": "warm"}, "temperature=warm: a number from 0 is needed"),
         ({"repetition_penalty": 0}, "repetition_penalty=0: a number above 0 is needed"),
         (
             {"no_repeat_ngram_size": 1},
@@ -205,9 +205,35 @@ def test_arguments_that_ask_for_nothing_are_not_named():
         ),
         ({"temperature": 1, "top_p": 1.5}, "top_p=1.5: a number from 0 to 1 is needed"),
         ({"num_beams": 1.5}, "num_beams=1.5: a whole number from 1 is needed"),
-        ({"max_new_tokens": "many"}, "max_new_tokens='many': a whole number from 0 is needed"),
-        ({"suppress_tokens": 3}, "suppress_tokens=3: a list, which a task's YAML file can give is needed"),
-        ({"do_sample": "perhaps"}, "do_sample='perhaps': True or False is needed"),
+        ({"max_new_tokens": "many"}, "max_new_tokens=many: a whole number from 1 is needed"),
+        (
+            {"suppress_tokens": 3},
+            "suppress_tokens=3: a list of token ids, which a task's YAML file can give, is needed",
+        ),
+        ({"do_sample": "perhaps"}, "do_sample=perhaps: True or False is needed"),
+        ({"temperature": float("inf")}, "temperature=inf: a number from 0 is needed"),
+        ({"repetition_penalty": float("nan")}, "repetition_penalty=nan: a number above 0 is needed"),
+        ({"length_penalty": -float("inf")}, "length_penalty=-inf: a number is needed"),
+        (
+            {"top_k": 10**5000, "temperature": 1},
+            "top_k=(a number of thousands of digits): a whole number from 0 is needed",
+        ),
+        ({"max_new_tokens": 0}, "max_new_tokens=0: a whole number from 1 is needed"),
+        ({"early_stopping": "soon", "num_beams": 2}, "early_stopping=soon: True, False or never is needed"),
+        ({"until": [1]}, "until=[1]: a text or a list of texts is needed"),
+        (
+            {"bad_words_ids": [1]},
+            "bad_words_ids=[1]: a list of lists of token ids, which a task's YAML file can give, is needed",
+        ),
+        (
+            {"sequence_bias": "x"},
+            "sequence_bias=x: a list of pairs, token ids and a number, which a task's YAML file can give, is needed",
+        ),
+        (
+            {"exponential_decay_length_penalty": [1]},
+            "exponential_decay_length_penalty=[1]: a first token and a factor, which a task's YAML file can give, is "
+            "needed",
+        ),
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused(given, line):

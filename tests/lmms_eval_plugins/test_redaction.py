@@ -66,3 +66,4 @@ def test_files_and_reasons_of_failures_are_without_them(monkeypatch, tmp_path):
     records.write_json(tmp_path / "a.json", {"args": [{"token": SECRETS["HF_TOKEN"]}], "number": 1.5})
     assert json.loads((tmp_path / "a.json").read_text()) == {"args": [{"token": "***"}], "number": 1.5}
     assert failure(ValueError(f"token {SECRETS['HF_TOKEN']} is not known")) == "ValueError: token *** is not known"
+    assert failure(ValueError("a line\nand \x1b[31mmore")) == "ValueError: a line and  [31mmore"

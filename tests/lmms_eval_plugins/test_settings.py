@@ -61,6 +61,14 @@ def test_a_missing_checkpoint_is_named(good, tmp_path):
         ({"use_cache": 1}, "--model_args use_cache=1: True or False"),
         ({"max_frames_num": True}, "--model_args max_frames_num=True"),
         ({"pretrained": 5}, "pretrained=5: there is no such folder"),
+        ({"pretrained": -1}, "pretrained=-1: there is no such folder"),
+        ({"pretrained": 10**5000}, "pretrained=(a number of thousands of digits): there is no such folder"),
+        ({"pretrained": "x" * 5000}, "there is no such folder"),
+        ({"pretrained": "²"}, "pretrained=²: there is no such folder"),
+        ({"device": 0}, "device=0 in --model_args is unknown; allowed: cpu, cuda"),
+        ({"device_map": False}, "device_map=False in --model_args is unknown"),
+        ({"dtype": 10**5000}, "dtype=(a number of thousands of digits) in --model_args"),
+        ({"max_batch_size": 4}, "max_batch_size=4: batches have the size of --batch_size"),
         ({"kv_fingerprint": "v1-0"}, "kv_fingerprint=v1-0 in --model_args belongs to another run"),
     ],
 )
@@ -89,6 +97,14 @@ def test_model_arguments_are_checked(args, message, good, monkeypatch):
 )
 def test_arguments_with_which_no_video_could_be_shown_are_refused(args, message, checkpoint):
     assert message in refusal({"pretrained": str(checkpoint("qwen3_vl")), **args}, family=QWEN3_VL)
+
+
+def test_numbers_that_come_as_text_are_numbers(checkpoint):
+    texts = {"min_pixels": " 4096", "max_pixels": "8192", "fps": "0.5", "max_num_frames": "4"}
+    run = resolve(QWEN3_VL, "chat", {"pretrained": str(checkpoint("qwen3_vl")), "device_map": "cpu", **texts}, {})
+    numbers = {"min_pixels": 4096, "max_pixels": 8192, "fps": 0.5, "max_num_frames": 4}
+    assert {name: run.options[name] for name in texts} == numbers
+    assert {name: run.given[name] for name in texts} == numbers
 
 
 @pytest.mark.parametrize(

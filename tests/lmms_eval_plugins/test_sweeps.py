@@ -46,6 +46,14 @@ def write(folder, text):
         ("retention: [0.5]\nmethods: [{method: h2o, 3: a}]", ["3 in {'method': 'h2o', 3: 'a'} is not allowed"]),
         ("retention: [0.5]\n3: 4\nmethods: [h2o]", ["exactly the keys"]),
         ("&a retention: &b [0.5]\nmethods: *b", ["line 2: *b repeats another part"]),
+        ("retention: [!!bool 'x']\nmethods: [h2o]", ["is not readable YAML"]),
+        ("retention: [!!timestamp 'x']\nmethods: [h2o]", ["is not readable YAML"]),
+        ("retention: [0.5]\nmethods: [h2o]\nretention: [0.1]", ["line 3: retention stands here twice; keep one"]),
+        (
+            "retention: [0.5]\nmethods:\n- {method: h2o, variant: paper, variant: x}",
+            ["line 3: variant stands here twice"],
+        ),
+        ("retention: [0.5]\nmethods: [{method: h2o, retention: []}]", ["retention of h2o is empty: leave it out"]),
     ],
 )
 def test_a_wrong_sweep_is_one_clear_line(tmp_path, text, parts):
@@ -59,6 +67,8 @@ def test_a_wrong_sweep_is_one_clear_line(tmp_path, text, parts):
 def test_an_unknown_sweep_shows_the_nearest_one():
     with pytest.raises(ConfigError, match=r"KV_SWEEP='papper' .*Did you mean 'paper'\?"):
         load_sweep("papper")
+    with pytest.raises(ConfigError, match="is neither a YAML file nor a sweep"):
+        load_sweep("x" * 10_000 + ".yaml")
 
 
 @pytest.mark.parametrize(
