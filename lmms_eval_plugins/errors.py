@@ -4,6 +4,8 @@ lmms-eval prints a traceback for every `Exception` and then exits with status 0,
 `SystemExit`, which passes through.
 """
 
+import atexit
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +38,29 @@ class RunStopped(SystemExit):
 
 class SamplesFailed(RunStopped):
     """A run is over and some of its samples have no answer. All processes raise it together."""
+
+
+_failed: list[bool] = []
+
+
+def fail_at_exit() -> None:
+    """What is being done is done to its end, and then the process fails; see `keep_status`."""
+    _failed.append(True)
+
+
+def keep_status() -> None:
+    """From here on this process ends with status 1 if `fail_at_exit` was called, though lmms-eval ends it with 0.
+
+    To be called early: what is registered first runs last, and nothing runs after this.
+    """
+    atexit.register(_exit)
+
+
+def _exit() -> None:
+    if _failed:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from kv_caches.errors import nearest
 from kv_caches.values import read_yaml
 from lmms_eval_plugins import arguments, checks, files, settings
 from lmms_eval_plugins.asked import is_lmms_eval
-from lmms_eval_plugins.errors import RunStopped, in_one_line, stop_on_config_error
+from lmms_eval_plugins.errors import RunStopped, in_one_line, keep_status, stop_on_config_error
 from lmms_eval_plugins.families import FAMILIES
 from lmms_eval_plugins.needs import TASKS_DIR, task_names
 from lmms_eval_plugins.redaction import redact_output
@@ -41,6 +41,7 @@ def prepare_command_line() -> None:
     redact_output()
     if args.config or args.model in FAMILIES:
         stop_on_signals()
+        keep_status()
     logger.configure(patcher=stop_on_error_message)
     _offer_tasks(args)
     if not torch.cuda.is_available():

@@ -20,7 +20,7 @@ from kv_caches import KVConfig
 from kv_caches.errors import one_line
 from kv_caches.prompt import vision_token_ids
 from lmms_eval_plugins import captions, decoding, figures, kept, limits, media, outputs, precedence, records, session
-from lmms_eval_plugins.errors import PromptError, SamplesFailed, stop_on_config_error
+from lmms_eval_plugins.errors import PromptError, SamplesFailed, fail_at_exit, stop_on_config_error
 from lmms_eval_plugins.journal import stop_if_not_written
 from lmms_eval_plugins.models.asking import Asking
 from lmms_eval_plugins.models.compute import Asked, Computation, Run
@@ -261,6 +261,7 @@ class EvictionWrapper(LoadedOnDemand, Asking, lmms):
         outputs.say(found)
         if missing := figures.missing_records(found, directory):
             self.session.records_missing = True
+            fail_at_exit()
             print(f"error: {missing}", file=sys.stderr, flush=True)
 
     def clean(self) -> None:

@@ -1,12 +1,16 @@
 """A sample that cannot be answered is recorded as failed, is never scored, and the run does not pass."""
 
+import atexit
 import json
+import os
+import sys
 
 import pytest
 import torch
 from lmms_eval.evaluator import simple_evaluate
 from lmms_eval.tasks import TaskManager
 
+from lmms_eval_plugins import errors, preflight
 from lmms_eval_plugins.errors import RunStopped
 
 from . import broken_task, toy
@@ -45,6 +49,43 @@ def test_failures_may_be_allowed_and_are_left_out_of_the_scores(checkpoint, monk
     assert [sample["doc_id"] for sample in results["samples"]["broken_scene"]] == [0, 2]
     assert results["throughput"]["avg_failed_samples"] == 1
     assert "1 of 3 samples failed and are left out" in capsys.readouterr().out
+
+
+@pytest.fixture
+def status(monkeypatch):
+    """The status with which a run by hand would end now, where lmms-eval ends it with 0."""
+    registered = []
+    monkeypatch.setattr(errors.atexit, "register", registered.append)
+    monkeypatch.setattr(errors, "_failed", [])
+    monkeypatch.setattr(preflight.logger, "configure", lambda **_: None)
+    monkeypatch.setattr(preflight, "_check_run", lambda args: None)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setattr(sys, "argv", ["/somewhere/lmms_eval/__main__.py", "--model", "llava_hf", "--tasks", "toy"])
+    preflight.prepare_command_line()
+
+    def ended():
+        if child := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        atexit._clear()
+        for function in reversed(registered):
+            function()
+        os._exit(0)
+
+    return ended
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_run_by_hand_whose_records_are_missing_fails_when_all_is_written(
+    missing, status, checkpoint, environment, capfd
+):
+    model = toy.wrapper(checkpoint("llava"))
+    toy.ask(model, toy.ToyTask(toy.documents()[:2]))
+    if missing:
+        next(environment.rglob("records.rank0.jsonl")).write_text("")
+    model.clean()
+    said = capfd.readouterr().err
+    assert ("error: records of 2 of 2 samples of toy are not in" in said) is missing
+    assert status() == missing
 
 
 def test_a_run_in_which_all_failed_never_passes(checkpoint, monkeypatch):
