@@ -16,7 +16,7 @@ from PIL.Image import Image
 from lmms_eval_plugins.errors import PromptError
 from lmms_eval_plugins.media import local
 
-_BLOCK = 1 << 20
+_BLOCK, _ORIENTATION = 1 << 20, 0x0112
 _TEXTS = {"text", "content", "role", "type"}
 """Keys of a message under which a string is no file, even if one is named like it."""
 
@@ -44,7 +44,7 @@ def _feed(digest: Any, value: Any, text: bool = False) -> None:
     if isinstance(value, Path | np.generic):
         value = str(value) if isinstance(value, Path) else value.item()
     if isinstance(value, Image):
-        digest.update(f"image {value.mode} {value.size}".encode() + value.tobytes())
+        digest.update(f"image {value.mode} {value.size}".encode() + value.tobytes() + _beside_pixels(value))
     elif isinstance(value, dict):
         for name in sorted(value, key=str):
             digest.update(f"key {name}".encode())
@@ -65,6 +65,12 @@ def _feed(digest: Any, value: Any, text: bool = False) -> None:
         raise PromptError(
             f"a {type(value).__module__}.{type(value).__qualname__} is no picture or video that can be read"
         )
+
+
+def _beside_pixels(picture: Image) -> bytes:
+    """What else a picture looks like: its palette, what of it is transparent, how a viewer would turn it."""
+    seen = picture.getpalette(), picture.info.get("transparency"), picture.getexif().get(_ORIENTATION, 1)
+    return b"" if seen == (None, None, 1) else repr(seen).encode()
 
 
 def _file(path: str) -> bytes:

@@ -8,6 +8,7 @@ from PIL.Image import Image
 from transformers import BatchFeature
 
 from lmms_eval_plugins import media
+from lmms_eval_plugins.errors import PromptError
 from lmms_eval_plugins.models.base import EvictionWrapper
 from lmms_eval_plugins.models.qwen_media import Message
 from lmms_eval_plugins.models.request import Request
@@ -93,7 +94,11 @@ class QwenVL(EvictionWrapper):
 
 
 def interleave(text: str, visuals: list[Message]) -> list[Message]:
-    """Puts each visual where the text names it; a number that is too high takes the last one."""
+    """Puts each visual where the text names it; a number that is too high takes the last one.
+
+    Raises:
+        PromptError: the text does not name all of them, so the model would not see them all.
+    """
     first, *rest = _PLACEHOLDER.split(text)
     content: list[Message] = [{"type": "text", "text": first}] if first else []
     for number, following in zip(rest[::2], rest[1::2], strict=True):
@@ -101,4 +106,10 @@ def interleave(text: str, visuals: list[Message]) -> list[Message]:
             content.append(visuals[min(int(number) - 1, len(visuals) - 1)])
         if following:
             content.append({"type": "text", "text": following})
+    left_out = [number for number, visual in enumerate(visuals, 1) if not any(part is visual for part in content)]
+    if left_out:
+        numbers = ", ".join(map(str, left_out))
+        raise PromptError(
+            f"interleave_visuals: the text has no place for {numbers} of {len(visuals)} pictures or videos"
+        )
     return content

@@ -98,9 +98,13 @@ def test_a_model_without_video_is_not_asked_about_one_blind(family, kind, asked,
 def test_a_picture_that_an_interleaved_text_does_not_place_fails(asked, environment, checkpoint):
     model = toy.wrapper(checkpoint("qwen3_vl"), "simple", environment, interleave_visuals=True)
     images = [toy.picture(0), toy.picture(1)]
-    docs = [{"text": text, "images": images} for text in ("<image 1> or <image 2>?", "<image 2>?")]
-    toy.ask(model, toy.ToyTask(docs))
-    assert [record["status"] for record in toy.records(environment)] == ["ok", "failed"]
+    texts = "<image 1> or <image 2>?", "<image 2>?", "<image 1>, yes, <image 1>?"
+    toy.ask(model, toy.ToyTask([{"text": text, "images": images} for text in texts]))
+    assert [record["error"] for record in toy.records(environment)] == [
+        None,
+        "PromptError: interleave_visuals: the text has no place for 1 of 2 pictures or videos",
+        "PromptError: interleave_visuals: the text has no place for 2 of 2 pictures or videos",
+    ]
 
 
 def test_a_sound_fails(checkpoint, environment):

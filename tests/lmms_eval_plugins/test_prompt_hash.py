@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from qwen_vl_utils import vision_process
 
 from lmms_eval_plugins import settings
@@ -51,6 +52,19 @@ def test_a_text_that_is_named_like_a_file_is_a_text(tmp_path, monkeypatch):
     before = hashed(messages("http://host/picture.png", text="answer"))
     (tmp_path / "answer").write_text("yes")
     assert hashed(messages("http://host/picture.png", text="answer")) == before
+
+
+def test_a_picture_counts_with_its_palette_and_the_way_it_is_turned():
+    plain = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) % 4)
+    red, blue, clear = (plain.convert("P") for _ in range(3))
+    for picture, palette in ((red, [0, 0, 0, 255, 0, 0]), (blue, [0, 0, 0, 0, 0, 255]), (clear, [0, 0, 0, 0, 0, 255])):
+        picture.putpalette(palette)
+    clear.info["transparency"] = 1
+    turned = plain.copy()
+    turned.getexif()[0x0112] = 6
+    assert len({hashed([picture]) for picture in (plain, red, blue, clear, turned)}) == 5
+    turned.getexif()[0x0112] = 1
+    assert hashed([turned]) == hashed([plain])
 
 
 def test_arrays_and_tensors_count_with_their_numbers():
