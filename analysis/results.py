@@ -18,6 +18,7 @@ from .records import configuration, records_folder, records_of
 SCHEMAS = (1, 2)
 JUDGED_METRIC = "videott_open_ended_score"
 NAN = float("nan")
+_MOST = 1e15  # of any figure; what is above it, or infinite, is damage
 _TEXTS = ("fingerprint", "model", "checkpoint", "method", "variant", "decode", "task", "metric", "date")
 _COUNTS = ("samples", "failed", "unjudged", "single_token", "records_missing")
 _ROUNDING = 1e-5
@@ -230,8 +231,10 @@ def _metric(metrics: dict[str, Any]) -> tuple[str, float, float]:
         raise LookupError("a metric")
     key = main_metric([key.split(",")[0] for key in names])
     full = next(name for name in names if name.split(",")[0] == key)
-    return key, _number(metrics[full]), _number(metrics.get(full.replace(",", "_stderr,")))
+    spread = _number(metrics.get(full.replace(",", "_stderr,")))
+    return key, _number(metrics[full]), spread if spread >= 0 else NAN
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else NAN
+    real = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
+    return float(value) if real else NAN

@@ -52,6 +52,13 @@ def test_a_value_of_another_kind_is_refused_with_the_file(tmp_path, where, value
     assert str(error.value).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), 10**400])
+def test_a_score_that_is_no_number_is_none(value, tmp_path):
+    path = damaged(tmp_path, "metrics", {"relaxed_overall,none": value, "relaxed_overall_stderr,none": -1})
+    row = read_result(path)
+    assert np.isnan([row["score"], row["stderr"]]).all()
+
+
 def test_a_score_that_was_changed_after_the_run_is_refused(tmp_path):
     content = json.loads(TEMPLATE.read_text())
     score = content["metrics"]["relaxed_overall,none"]
