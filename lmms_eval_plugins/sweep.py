@@ -122,6 +122,7 @@ class _Sweep:
             print(f"[kv] {len(self.runs)} configurations in {time.monotonic() - started:.0f} s: {args.output_path}")
             if broken:
                 print(f"error: no score of {', '.join(broken)}: samples failed", file=sys.stderr)
+        accelerator.end_training()  # processes that part in order cannot bring each other down at their exit
         return 1 if broken or shared.records_missing else 0
 
     def _score(self, cli: Any, args: argparse.Namespace, run: Any) -> str:
